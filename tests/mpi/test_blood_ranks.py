@@ -8,7 +8,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from periodic_surfaces import wavy_tube
 
+from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.solvers.blood.cells import ownership as cell_ownership
 
 _CHANNEL = {
@@ -204,6 +206,47 @@ def test_cells_that_leave_through_an_end_askew_to_the_axes_are_those_of_one_rank
     assert one[2] < start[2] - 1
     assert _bits(run_ranks, 3, tmp_path / "three", 400, table=table)[0] != one[0]
     assert _bits(run_ranks, 2, tmp_path / "three", 700, "restart", table=table)[0] == one[0]
+
+
+def test_cells_that_are_fed_through_an_end_askew_to_the_axes_are_those_of_one_rank(
+    run_ranks, tmp_path
+):
+    file = str(Path(__file__).parents[1] / "unit" / "bend.obj")
+    (cell,) = _TUBE["cells"]
+    table = {
+        "spacing_um": 1.0,
+        "relaxation_time": 0.6,
+        "surface": {"file": file, "scale_um": 1.0, "extend_radii": 1.0},
+        "openings": _TUBE["openings"],
+        "cells": [{**cell, "hematocrit": 0.2, "shear_modulus_un_m": 600.0}],
+        "seed": 3,
+    }
+    one = _bits(run_ranks, 1, tmp_path / "one", 400, table=table)
+    assert one[3] > 1
+    # Some are on their way in when it is restarted.
+    assert _bits(run_ranks, 3, tmp_path / "other", 250, table=table)[0] != one[0]
+    assert _bits(run_ranks, 2, tmp_path / "other", 400, "restart", table=table)[0] == one[0]
+
+
+def test_cells_that_pass_the_joined_ends_of_a_surface_are_those_of_one_rank(run_ranks, tmp_path):
+    file = tmp_path / "tube.stl"
+    write_stl(str(file), wavy_tube(6e-6, 24e-6, 2, swell=0.15, wind=1.5e-6))
+    (cell,) = _TUBE["cells"]
+    table = {
+        "spacing_um": 1.0,
+        "relaxation_time": 1.5,
+        "pressure_gradient_pa_m": [0.0, 0.0, 2.0e7],
+        "surface": {"file": str(file), "scale_um": 1e6, "periodic": ["low", "high"]},
+        "walls": {"kind": "interpolated"},
+        "repulsion": {"strength_pn": 20.0, "range_um": 1.0},
+        "cells": [{**cell, "hematocrit": 0.2, "shear_modulus_un_m": 600.0}],
+    }
+    one = _bits(run_ranks, 1, tmp_path / "one", 400, table=table)
+    assert one[1] > 3
+    assert _bits(run_ranks, 4, tmp_path / "other", 200, table=table)[0] != one[0]
+    three = _bits(run_ranks, 3, tmp_path / "other", 400, "restart", table=table)
+    assert three[0] == one[0]
+    assert three[4] > 0
 
 
 def test_a_crowd_that_is_fed_is_that_of_one_rank_after_a_restart_too(run_ranks, tmp_path):

@@ -87,7 +87,7 @@ def test_whole_cells_with_their_share_are_the_hematocrit_asked(hematocrit):
         CellsTable(**{**CELLS, "hematocrit": hematocrit}),
         CellsTable(**{**CELLS, "name": "none"}),
     ]
-    length = best_length(opening, spacing, kinds)
+    length = best_length(len(opening.numbers), spacing, kinds)
     # Three to four times the widest cell.
     assert 12 <= length <= 16
     points = length * len(opening.numbers)
@@ -135,7 +135,7 @@ def test_cells_come_in_as_they_are_in_the_segment(side):
     moved = feeder._cells.table(0)[1][source, 0] - twin
     assert hind.sum() > 10
     assert np.allclose((after - copy)[hind], moved[hind], atol=1e-9)
-    assert (threshold.sign * (after - copy)[hind, side.axis]).min() > 0.0
+    assert ((after - copy)[hind] @ threshold.normal).min() > 0.0
     assert lattice.openings[0].plane in (0, lattice.shape[side.axis] - 1)
 
 

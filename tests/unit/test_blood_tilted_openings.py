@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 from lattice_tables import TwoArrays, box_part
-from refusals import refused
 from small_fluids import fixture_device, random_start  # noqa: F401
 
 from haloscope.case.tables import check
@@ -201,22 +200,6 @@ def test_ranks_share_the_links() -> None:
         assert len(opening.points) == len(points.points)
         assert (part.sources == OUTSIDE - number).sum() == len(points.points)
     assert openings[1].thrown is None
-
-
-def test_feeding_through_a_tilted_opening_is_refused() -> None:
-    cells = [
-        {
-            "shape": "sphere",
-            "radius_um": 2.0,
-            "vertices": 42,
-            "elements": "linear",
-            "hematocrit": 0.1,
-        }
-    ]
-    inlet = {"name": "inlet", "kind": "velocity", "value": 1e-3, "feeds": True}
-    table = _table(cells=cells, openings=[inlet, {"name": "outlet", "kind": "pressure"}])
-    with refused(location="blood.openings inlet.feeds", problem="cannot yet be fed"):
-        open_vessel(table, World())
 
 
 # Whole runs

@@ -1,4 +1,4 @@
-"""Inlets and outlets of a lattice of fluid points, and places where a vessel has too few points across."""
+"""Inlets, outlets and joined ends of a lattice of fluid points, and places where a vessel has too few across."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from haloscope.mesh.blocks import AXES, Triple
 from haloscope.mesh.hexes.hexes import point_text
 from haloscope.mesh.lattice.lattice_runs import Runs, raster, unraster
 from haloscope.mesh.lattice.shapes import Grid
-from haloscope.mesh.lattice.tilted_openings import TiltedOpening, find_tilted, is_tilted
+from haloscope.mesh.lattice.tilted_openings import (
+    TiltedOpening,
+    find_tilted,
+    is_tilted,
+    outline,
+)
 from haloscope.mesh.surfaces.surfaces import Surface, connected_parts, spread
 
 # An opening lies on a plane of lattice points, the one nearest to where it was asked for. Its points
@@ -133,14 +138,117 @@ def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
     return _Wanted(opening, axis, direction, surface.corners[chosen].mean(axis=1), None)
 
 
+# Of a spacing: what two joined ends may differ by, beside their distance, across the vessel and along it.
+_BESIDE_JOINT, _WHOLE_JOINT = 0.1, 0.01
+# Points of an outline that are compared with another at a time.
+_COMPARED = 2**10
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Two flat ends across an axis at which a vessel goes on into itself; lengths in m."""
+
+    axis: int
+    # Coordinates along it.
+    low: float
+    high: float
+    names: tuple[str, str]  # Of the lower end and of the upper one
+
+    @property
+    def length(self) -> float:
+        """Of a period."""
+        return self.high - self.low
+
+
+def joint_of(surface: Surface) -> Joint:
+    """The joined ends of a surface, which must face along one axis, away from each other."""
+    wanted = [_wanted(name, surface) for name in surface.joined]
+    one, other = sorted(wanted, key=lambda end: end.direction)
+    location = _joint_location(surface)
+    if one.axis != other.axis or one.direction == other.direction:
+        faces = " and ".join(
+            f"{end.name} faces {'-+'[end.direction > 0]}{AXES[end.axis]}" for end in wanted
+        )
+        raise InputError(
+            f"the ends are not opposite: {faces}",
+            location=location,
+            allowed="two ends that face away from each other along one axis",
+            remedy="give two such ends, or leave periodic out",
+        )
+    low, high = (float(end.places[:, one.axis].mean()) for end in (one, other))
+    return Joint(one.axis, low, high, (one.name, other.name))
+
+
+def _joint_location(surface: Surface) -> str:
+    return f"periodic ends {' and '.join(map(repr, surface.joined))} of the {surface.location}"
+
+
+def require_joint(surface: Surface, spacing: float) -> Joint:
+    """Refuse joined ends that differ, lie a part of a spacing apart, or have parts of the vessel beyond."""
+    joint = joint_of(surface)
+    location, unit, length = _joint_location(surface), surface.unit, joint.length
+    slack = _BESIDE_JOINT * spacing
+    low, high = (float(corner[joint.axis]) for corner in surface.bounds)
+    if joint.low - low > slack or high - joint.high > slack or not length > 0:
+        raise InputError(
+            f"the vessel reaches from {unit.length(low)} to {unit.length(high)} along {AXES[joint.axis]}, beyond its "
+            f"ends at {unit.length(joint.low)} and {unit.length(joint.high)}",
+            location=location,
+            allowed="a vessel between the planes of the two ends",
+            remedy="cut it where all of it lies between the planes",
+        )
+    rims = [
+        np.delete(outline(surface, surface.group(name)), joint.axis, axis=2) for name in joint.names
+    ]
+    apart = max(_farthest(rims[0], rims[1]), _farthest(rims[1], rims[0]))
+    if apart > slack:
+        raise InputError(
+            f"the outlines of the ends differ by up to {unit.length(float(f'{apart:.3g}'))} across "
+            f"{AXES[joint.axis]}",
+            location=location,
+            allowed=f"{_BESIDE_JOINT:g} spacings, {unit.length(slack)}",
+            remedy=f"make one end a copy of the other, moved along {AXES[joint.axis]}",
+        )
+    count = max(1, round(length / spacing))
+    if abs(length / spacing - count) > _WHOLE_JOINT:
+        raise InputError(
+            f"the ends are {unit.length(length)} apart, {length / spacing:.6g} spacings",
+            location=f"spacing = {unit.length(spacing)}",
+            allowed="a whole number of spacings between periodic ends",
+            remedy=f"use a spacing of {unit.length(length / count)}",
+        )
+    return joint
+
+
+def _farthest(one: Floats, other: Floats) -> float:
+    """How far ends of the sides (n, 2, 2) of an outline lie from the sides of another at most."""
+    begin, way = other[:, 0], other[:, 1] - other[:, 0]
+    square = np.maximum((way**2).sum(axis=1), np.finfo(float).tiny)
+    places = one.reshape(-1, 2)
+    farthest = 0.0
+    for first in range(0, len(places), _COMPARED):
+        offset = places[first : first + _COMPARED, None] - begin
+        share = np.clip((offset * way).sum(axis=2) / square, 0, 1)
+        distances = np.linalg.norm(offset - share[..., None] * way, axis=2)
+        farthest = max(farthest, float(distances.min(axis=1).max()))
+    return farthest
+
+
 def grid_of(surface: Surface, spacing: float, openings: Sequence[str | OpeningPlane]) -> Grid:
     """Box of lattice points that covers a surface.
 
     Along an axis with openings the planes of points are laid so that the first of these openings
-    is met exactly; else the first points lie half a spacing inside.
+    is met exactly; else, and beside joined ends, the first points lie half a spacing inside.
     """
     low, high = surface.bounds
     origin = low + spacing / 2
+    if surface.joined:
+        joint = joint_of(surface)
+        counts = [max(1, round(float(n)) + 1) for n in (high - origin) / spacing]
+        counts[joint.axis] = max(1, round(joint.length / spacing))
+        origin[joint.axis] = joint.low + spacing / 2
+        px, py, pz = (axis == joint.axis for axis in range(3))
+        return Grid((counts[0], counts[1], counts[2]), origin, spacing, (px, py, pz))
     aligned = set()
     for opening in openings:
         if isinstance(opening, str) and is_tilted(surface, opening):

@@ -130,13 +130,13 @@ def find_tilted(surface: Surface, grid: Grid, runs: Runs, name: str) -> TiltedOp
     order = np.lexsort((*link.T, number))
     number, link = number[order], link[order].astype(np.int8)
     middle = areas @ corners.mean(axis=1) / areas.sum()
-    sides = _outline(surface, own)
+    sides = outline(surface, own)
     return TiltedOpening(
         name, middle, normal, size, corners, sides, np.unique(number), number, link
     )
 
 
-def _outline(surface: Surface, own: Integers) -> Floats:
+def outline(surface: Surface, own: Integers) -> Floats:
     """Sides of triangles that no other of them has."""
     tail, head, key = edges_of(surface.triangles[own].astype(np.int64), len(surface.points))
     _, inverse, count = np.unique(key, return_inverse=True, return_counts=True)

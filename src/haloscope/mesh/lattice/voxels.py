@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from haloscope.errors import InputError, counted
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.blocks import Triple
+from haloscope.mesh.blocks import AXES, Triple
 from haloscope.mesh.files.meshio_files import METRE, LengthUnit
 from haloscope.mesh.lattice.lattice_runs import Flags, Runs, unraster
 from haloscope.mesh.lattice.openings import (
@@ -26,7 +26,9 @@ from haloscope.mesh.lattice.openings import (
     OpeningPlane,
     cut_openings,
     grid_of,
+    joint_of,
     narrow_place,
+    require_joint,
 )
 from haloscope.mesh.lattice.shapes import Grid, Shape
 from haloscope.mesh.surfaces.crossings import crossings
@@ -218,6 +220,13 @@ class _Vessel:
         require_ends(
             self.surface, [opening for opening in self.openings if isinstance(opening, str)]
         )
+        if self.surface.joined:
+            require_ends(self.surface, self.surface.joined)
+            joint = require_joint(self.surface, spacing)
+            one, other = joint.names
+            notices.append(
+                f"joined '{one}' and '{other}': periodic along {AXES[joint.axis]} over {unit.length(joint.length)}"
+            )
         grid = grid_of(self.surface, spacing, self.openings)
         _require_rows(grid)
         slab = _slab(grid, self.world)
@@ -286,6 +295,9 @@ class _Vessel:
             # A vessel of n points across is narrower than n + 1 spacings.
             share = _FINER if not points else min(_FINER, (points + 1) / self.least_across)
             spacing = float(f"{spacing * share:.3g}")
+            if self.surface.joined:
+                length = joint_of(self.surface).length
+                spacing = length / math.ceil(length / spacing)
             if box / spacing**3 > _MOST_TRIED:
                 return None
             points = self._points_across(spacing)

@@ -14,7 +14,7 @@ from haloscope.mesh.lattice.link_crossings import first_crossings
 from haloscope.mesh.lattice.shapes import Shape
 from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
-from haloscope.mesh.surfaces.surface_openings import walls_of
+from haloscope.mesh.surfaces.surface_openings import continued_walls
 from haloscope.mesh.surfaces.surfaces import Surface, spread
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ def wall_distances(
     """Measure how far lattice points are from the nearest wall.
 
     `reach`: distance in m up to which points are listed; Returns: exact for the triangles, or for
-    the shape. Walls beyond a periodic side are not seen.
+    the shape, whose walls beyond a periodic side are not seen.
     """
     nx, ny, _ = lattice.shape
     low, high = box or ((0, 0, lattice.slab[0]), (nx, ny, lattice.slab[1]))
@@ -76,7 +76,7 @@ def _from_surface(
     lattice: Lattice, surface: Surface, reach: float, box: Bounds
 ) -> tuple[Integers, Floats]:
     """Points of a part of the lattice's box near the walls of a surface, and signed distances."""
-    walls = walls_of(lattice, surface)
+    walls = continued_walls(lattice, surface)
     band = reach / lattice.spacing
     corners = (walls.corners - lattice.origin) / lattice.spacing
     low, high = np.array(box[0]), np.array(box[1])
@@ -250,5 +250,5 @@ def _met(
         fractions = geometry.link_fractions(lattice.positions(numbers), vectors)
         # A wall that goes through a point is met in spite of rounding.
         return np.where(fractions <= 1 + LEAST_FRACTION, fractions, np.inf)
-    walls = walls_of(lattice, geometry)
+    walls = continued_walls(lattice, geometry)
     return first_crossings(lattice.grid, walls, lattice.coordinates(numbers), links)

@@ -132,7 +132,8 @@ def vessel_direction(
     return direction if direction @ normal >= 0 else -direction
 
 
-# Spacings beyond an opening within which a cap is its own: farther than walls are looked for.
+# Spacings beyond an opening within which a cap is its own, and beyond joined ends within which a wall
+# goes on: farther than walls are looked for.
 _BEYOND = 8.0
 # Before it, as an opening lies on the plane of points that is nearest to where it was asked for.
 _BEFORE = 0.5 + 1e-6
@@ -141,8 +142,8 @@ _ON_PLANE = 1e-6
 
 
 def walls_of(lattice: Lattice, surface: Surface) -> Surface:
-    """The surface less the caps of openings."""
-    caps = np.zeros(len(surface.triangles), bool)
+    """The surface less the caps of openings and joined ends."""
+    caps = np.isin(surface.groups, [surface.names.index(name) for name in surface.joined])
     for opening in lattice.openings:
         if opening.name in surface.names:
             caps |= surface.groups == surface.names.index(opening.name)
@@ -151,6 +152,34 @@ def walls_of(lattice: Lattice, surface: Surface) -> Surface:
     if not caps.any():
         return surface
     return replace(surface, triangles=surface.triangles[~caps], groups=surface.groups[~caps])
+
+
+def continued_walls(lattice: Lattice, surface: Surface) -> Surface:
+    """The same with the walls of the next periods, near the joined ends."""
+    walls = walls_of(lattice, surface)
+    reach = _BEYOND * lattice.spacing
+    points, triangles, groups = [walls.points], [walls.triangles], [walls.groups]
+    for axis in np.flatnonzero(lattice.periodic) if surface.joined else ():
+        length = lattice.shape[axis] * lattice.spacing
+        low = lattice.origin[axis] - lattice.spacing / 2
+        for sign in (-1, 1):
+            corners = walls.corners[:, :, axis] + sign * length
+            near = (corners.max(axis=1) > low - reach) & (
+                corners.min(axis=1) < low + length + reach
+            )
+            shifted = walls.points.copy()
+            shifted[:, axis] += sign * length
+            triangles.append(walls.triangles[near] + sum(map(len, points)))
+            points.append(shifted)
+            groups.append(walls.groups[near])
+    if len(points) == 1:
+        return walls
+    return replace(
+        walls,
+        points=np.concatenate(points),
+        triangles=np.concatenate(triangles).astype(walls.triangles.dtype),
+        groups=np.concatenate(groups),
+    )
 
 
 def _caps(lattice: Lattice, surface: Surface, opening: Opening) -> NDArray[np.int64]:

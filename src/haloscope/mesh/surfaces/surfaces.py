@@ -123,6 +123,8 @@ class Surface:
     notices: tuple[str, ...] = ()  # What was mended when the surface was made, one line each
     file: str = ""  # The file from which it was read, for messages
     unit: LengthUnit = METRE  # Of lengths and places in messages
+    # Groups of two flat ends at which the vessel goes on into itself; empty: none.
+    joined: tuple[str, ...] = ()
 
     @property
     def location(self) -> str:

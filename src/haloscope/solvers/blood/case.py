@@ -358,6 +358,14 @@ class BloodTable(Table):
                 allowed=f"a sum below {MOST_HEMATOCRIT:g} (red cells pack to about 0.5)",
                 remedy="lower them",
             )
+        if self.surface is not None and self.surface.periodic and self.openings:
+            raise CaseFault(
+                "blood.surface.periodic joins the ends of a vessel that is driven by a pressure gradient",
+                location="openings",
+                allowed="none with blood.surface.periodic",
+                remedy="set blood.pressure_gradient_pa_m and leave blood.openings out, or leave "
+                "blood.surface.periodic out",
+            )
         for number, opening in enumerate(self.openings):
             if opening.position_um is not None and self.surface is None:
                 raise CaseFault(
@@ -530,7 +538,9 @@ class BloodCase(CaseTable):
             for side, velocity in walls.velocity_m_s.items()
         }
         periodic = getattr(self.blood.vessel, "periodic", ())
-        if periodic:
+        if isinstance(self.blood.vessel, SurfaceFile) and periodic:
+            conditions["ends"] = f"periodic from {periodic[0]} to {periodic[1]}"
+        elif periodic:
             conditions["ends"] = "periodic" + (
                 f" along {', '.join(periodic)}" if isinstance(periodic, tuple) else ""
             )

@@ -138,6 +138,20 @@ class SurfaceFile(Table):
     """Length by which each flat end is extended along its normal, in its radii."""
     closed: bool = False
     """true: the vessel has no openings."""
+    periodic: tuple[Name, Name] | None = None
+    """Groups of two flat ends across an axis at which the vessel goes on into itself, as in ["inlet", "outlet"]:
+    equal outlines, a whole number of spacings apart, all of the vessel between. blood.pressure_gradient_pa_m along
+    this axis drives the flow; there are no blood.openings."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SurfaceFile:
+        if self.periodic is not None and self.periodic[0] == self.periodic[1]:
+            raise CaseFault(
+                f"{self.periodic[0]!r} cannot be joined with itself",
+                location="periodic",
+                allowed="two groups of the surface",
+            )
+        return self
 
     @property
     def scale(self) -> float:
@@ -201,7 +215,7 @@ class OpeningTable(Table):
     """A point in a flat end of the surface; with `normal` a point of the plane that cuts the vessel. By default
     the opening is the group named so."""
     normal: Position | None = None
-    """Direction out of the vessel of a plane that cuts it; along an axis where cells enter."""
+    """Direction out of the vessel of a plane that cuts it."""
     profile: Literal["parabolic", "uniform"] | Name = "parabolic"
     """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:

@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.errors import InputError, SolutionError, counted
 from haloscope.exchange.ranks.world import World
-from haloscope.mesh.lattice.openings import Opening
 from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.regions import Region as TimedRegion
 from haloscope.solvers.blood.case_vessels import OpeningTable
-from haloscope.solvers.blood.cells.local_cells import EnteringCells, LocalCells, Threshold
+from haloscope.solvers.blood.cells.local_cells import EnteringCells, LocalCells
 from haloscope.solvers.blood.cells.ownership import Outlines
 from haloscope.solvers.blood.coupling.coupling import KERNELS
+from haloscope.solvers.blood.fed_inlets import FedInlet, FedLinks, fed_inlet, section_profile
 from haloscope.solvers.blood.filling.filling import starting_cells
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.membranes.meshes import CREASED, SMOOTHING_STEPS
 from haloscope.solvers.blood.periodic_flow import (
-    FedInlet,
     PreInletDrive,
     best_length,
+    require_room,
     segment_of,
     whole_cells,
 )
-from haloscope.solvers.blood.vessels.vessels import developed_profile, relative_velocities
+from haloscope.solvers.blood.vessels.vessels import developed_profile, mean_of, relative_velocities
 from haloscope.solvers.interface import Results, saved_counts, saved_numbers
 
 # A cell leaves once a vertex is so near to an opening's plane that its support reaches beyond.
@@ -274,9 +274,7 @@ class PreInlet:
         self.name, self._table, self._device, self._world = table.name, blood, device, world
         self._sharing = sharing = sharing_of(device, world)
         self._vessel = vessel
-        opening = vessel.lattice.openings[number]
-        assert isinstance(opening, Opening)
-        self.opening = opening
+        opening = self.opening = vessel.lattice.openings[number]
         if not any(kind.hematocrit for kind in blood.cells):
             raise InputError(
                 "the opening feeds cells, but no kind of blood.cells has a hematocrit",
@@ -284,9 +282,13 @@ class PreInlet:
                 remedy="set blood.cells.hematocrit, or set feeds = false",
             )
         spacing = blood.spacing
-        length = best_length(opening, spacing, blood.cells)
+        section = segment_of(vessel.lattice, opening, 1, sharing).section
+        length = best_length(len(section), spacing, blood.cells)
         self.segment = segment = segment_of(vessel.lattice, opening, length, sharing)
         lattice = segment.lattice
+        widest = max(kind.radius_um for kind in blood.cells if kind.hematocrit)
+        if isinstance(opening, TiltedOpening):
+            require_room(vessel.lattice, opening, 2 * widest / blood.spacing_um)
         kinds, self._shares = whole_cells(blood.cells, lattice.count, spacing)
         try:
             cells = starting_cells(kinds, lattice, blood.seed + 1 + number, world, device, fed=True)
@@ -304,27 +306,26 @@ class PreInlet:
             distances=segment.distances,
             log=lambda line: None,
         )
+        turned = "" if segment.turn is None else f", turned by {segment.turn.degrees:.0f} degrees"
         log(
             f"{self.name}: a periodic flow of {counted(lattice.count, 'point')} and "
-            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long, feeds cells"
+            f"{counted(cells.count, 'cell')}, {length * blood.spacing_um:g} um long{turned}, feeds cells"
         )
         assert self.medium.suspension is not None
         assert vessel.suspension is not None
         self._cells, self._there = self.medium.suspension, vessel.suspension
-        self._mean = float(relative_velocities(table, opening, vessel.lattice).mean())
+        relative = relative_velocities(table, opening, vessel.lattice)
+        self._mean = mean_of(relative, opening, vessel.lattice)
+        # Of the opening over the segment's section, so that as much flows in this.
+        self._area = 1.0
+        if isinstance(opening, TiltedOpening):
+            self._area = opening.size / spacing**2 / len(section)
         self._profile = developed_profile(opening, vessel.lattice)
         self._drive = PreInletDrive(segment, self.medium)
-        self._inlet: FedInlet | None = None
+        self._inlet: FedInlet | FedLinks | None = None
         if table.profile == "parabolic":
-            self._inlet = FedInlet(segment, self.medium, vessel, number, self._profile)
-        widest = max(kind.radius_um for kind in blood.cells if kind.hematocrit)
-        threshold = Threshold(
-            segment.axis,
-            segment.sign,
-            opening.plane,
-            KERNELS[blood.delta] / 2,
-            _FADE * widest / blood.spacing_um,
-        )
+            self._inlet = fed_inlet(segment, self.medium, vessel, number, self._profile)
+        threshold = segment.threshold(KERNELS[blood.delta] / 2, _FADE * widest / blood.spacing_um)
         # By kind the cells of the vessel that are on their way in.
         self.entering = [EnteringCells(device, threshold, local) for local in self._there.kinds]
         self._there.entering += self.entering
@@ -350,7 +351,8 @@ class PreInlet:
 
     def start(self, inflow: float) -> None:
         """Let the segment flow as fluid alone would at a mean inflow in m/s; cells that cross its end stay."""
-        self._drive.start(self._wanted(inflow), self._profile)
+        profile = section_profile(self.segment, self.opening, self._vessel.lattice)
+        self._drive.start(self._wanted(inflow), profile)
         self.medium.start()
         self._turns = [self._fronts(kind)[1] for kind in range(len(self.entering))]
 
@@ -359,8 +361,8 @@ class PreInlet:
         return inflow * self._mean / self._table.units.velocity
 
     def _wanted(self, inflow: float) -> float:
-        """Flow rate of the segment; 0 while the flow goes outward."""
-        return max(0.0, self._inward(inflow))
+        """Mean speed in the segment; 0 while the flow goes outward."""
+        return max(0.0, self._inward(inflow)) * self._area
 
     # Steps
 
@@ -437,7 +439,7 @@ class PreInlet:
         outlines, own = self._cells.ownership.outlines(local), local.own
         foremost = outlines.high if segment.sign > 0 else outlines.low
         ahead = foremost[own, segment.axis] + segment.offset[segment.axis]
-        own_fronts[local.ids[own]] = segment.sign * (ahead - self.opening.plane)
+        own_fronts[local.ids[own]] = segment.sign * (ahead - segment.plane)
         # What is no number is found by those who look at cells.
         fronts = np.nan_to_num(self._sharing.sum(own_fronts), nan=0.0).clip(-_FAR, _FAR)
         return fronts, np.floor(fronts / segment.length).astype(np.int64)
@@ -459,11 +461,7 @@ class PreInlet:
             return 0
         sources = np.array(chosen, np.int64)
         states = self._cells.ownership.states_of(self._cells.kinds[kind], sources)
-        shift = self.segment.offset.astype(np.float64)
-        states[:, 0] += shift
-        states[:, 0, :, self.segment.axis] -= (
-            self.segment.sign * self.segment.length * turns[sources][:, None]
-        )
+        states = self.segment.placed(states, turns[sources])
         ids = next_ids[kind] + np.arange(len(sources))
         next_ids[kind] += len(sources)
         there = self._there.kinds[kind]
@@ -482,10 +480,9 @@ class PreInlet:
             counts = np.zeros((2, len(cells.ids)), np.int64)
             here = np.flatnonzero(np.isin(cells.ids, local.ids[local.own]))
             if here.size:
-                rows = np.searchsorted(local.ids, cells.ids[here])
-                outlines, at = self._there.ownership.outlines(local), cells.threshold
-                hindmost = outlines.low if at.sign > 0 else outlines.high
-                least = at.sign * (hindmost[rows, at.axis] - at.plane)
+                rows, at = np.searchsorted(local.ids, cells.ids[here]), cells.threshold
+                vertices = self._there.ownership.states(local, rows)[:, 0]
+                least = at.depths(vertices).min(axis=1)
                 counts[0, here], counts[1, here] = 1, least >= at.deep + at.fade
             there, within = self._world.sum(counts)
             stay = (there > 0) & (within == 0)
@@ -558,7 +555,7 @@ class PreInlet:
                 )
         self._cells.restore(own)
         if self._inlet is not None:
-            shape = (3, len(self.opening.numbers))
+            shape = self._inlet.shape
             self._inlet.give(
                 saved_numbers(named, self._key("inlet"), shape, least=-_FAR, most=_FAR)
             )

@@ -138,7 +138,11 @@ def _free_axes(table: BloodTable, vessel: Vessel) -> tuple[str, ...]:
         return (*shape.periodic, *shape.open)
     if isinstance(shape, Tube):
         return (shape.axis,)
-    return ("x", "y", "z") if vessel.openings else ()
+    if vessel.openings:
+        return ("x", "y", "z")
+    return tuple(
+        axis for axis, joined in zip("xyz", vessel.lattice.periodic, strict=True) if joined
+    )
 
 
 def _driven(table: BloodTable, vessel: Vessel, until: float) -> bool:
@@ -171,6 +175,8 @@ def _remedy_for_closed(table: BloodTable, axis: str) -> str:
         return f'add "{axis}" to blood.channel.periodic or open, or set this component to 0'
     if isinstance(table.vessel, Tube):
         return f"set the gradient along {table.vessel.axis}, the axis of the tube"
+    if isinstance(table.vessel, SurfaceFile) and table.vessel.periodic:
+        return "set the gradient along the axis of the ends in blood.surface.periodic"
     return "replace it by [[blood.openings]]"
 
 
@@ -188,4 +194,6 @@ def _remedy_for_undriven(table: BloodTable, vessel: Vessel) -> str:
         )
     if not isinstance(shape, SurfaceFile):
         return "set blood.pressure_gradient_pa_m along the axis of the tube"
+    if shape.periodic:
+        return f"set blood.pressure_gradient_pa_m along {_free_axes(table, vessel)[0]}, the periodic axis"
     return f"the vessel in {shape.file} is closed; leave blood.surface.closed out, and add [[blood.openings]]"

@@ -1,4 +1,4 @@
-"""The periodic flow of a pre-inlet: a straight piece of vessel, driven to its mean velocity, handed to the inlet."""
+"""The periodic flow of a pre-inlet: a straight piece of vessel, driven to its mean velocity."""
 
 from __future__ import annotations
 
@@ -9,42 +9,106 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from haloscope.errors import InputError
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.files.meshio_files import MICROMETRE
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.mesh.lattice.lattice_runs import Runs, raster
-from haloscope.mesh.lattice.openings import Opening
+from haloscope.mesh.lattice.openings import AnyOpening, Opening
 from haloscope.mesh.lattice.shapes import Grid
+from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import LONGEST_SEGMENT
 from haloscope.solvers.blood.case_cells import CellsTable
 from haloscope.solvers.blood.cells import local_cells
+from haloscope.solvers.blood.cells.local_cells import Threshold
 from haloscope.solvers.blood.filling.filling import filling_of
 from haloscope.solvers.blood.filling.shapes import distance_from_points
 from haloscope.solvers.blood.fluid.flow import permeability
 from haloscope.solvers.blood.fluid_with_cells import FluidWithCells
 from haloscope.solvers.blood.units import MICRO
+from haloscope.solvers.blood.vessels.cap_flow import points_within
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 # Lengths of a segment over the diameter of the widest cell, of which the best is taken.
 _LEAST, _MOST = 3.0, LONGEST_SEGMENT
 # By how much a number of cells may be a whole one only by rounding.
 _WHOLE = 1e-9
+# Spacings around an end within which points belong to the vessel behind it, or cells spread forces.
+_ASIDE = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """How a segment lies before an opening askew to the axes: X in it is at `turn` X + `shift` in the vessel."""
+
+    turn: Floats  # A rotation, (3, 3)
+    shift: Floats  # In spacings, (3,)
+
+    @property
+    def degrees(self) -> float:
+        """The angle by which it turns."""
+        return math.degrees(math.acos(min(1.0, (float(np.trace(self.turn)) - 1) / 2)))
+
+    def turned(self, vectors: Floats) -> Floats:
+        """Vectors (..., 3) of the segment as the vessel has them."""
+        # Term by term: the sums are the same however many there are.
+        x, y, z = (vectors[..., axis, None] * self.turn[:, axis] for axis in range(3))
+        return np.asarray(x + y + z)
+
+    def back(self, vectors: Floats) -> Floats:
+        """The reverse."""
+        return Turn(self.turn.T, self.shift).turned(vectors)
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
     """A segment that ends where an opening is."""
 
-    lattice: Lattice  # Its points, periodic along the opening's axis
-    offset: NDArray[np.int64]  # Coordinates in the vessel's lattice of its first point, (3,)
+    # Its points, periodic along the opening's axis, or the axis nearest to its normal.
+    lattice: Lattice
+    # Coordinates in the vessel's lattice of its first point, (3,); 0 with a turn.
+    offset: NDArray[np.int64]
     sign: int  # The way into the vessel along the axis, 1 or -1
     # Of the opening, and points along it.
     axis: int
     length: int
+    plane: int  # Coordinate of the opening, counted as `offset` is
     # Coordinates in the segment's lattice of the points that stand for those of the opening, in the
-    # order of these, (n, 3).
+    # order of these, (n, 3); with a turn in the order of their numbers.
     section: NDArray[np.int64]
+    turn: Turn | None = None  # Before an opening askew to the axes
+
+    @property
+    def at_opening(self) -> Opening:
+        """The opening as the segment's own lattice has it."""
+        numbers = self.section_numbers()
+        plane = int(self.section[0, self.axis])
+        return Opening("", self.axis, -self.sign, plane, np.sort(numbers))
+
+    def threshold(self, reach: float, fade: float) -> Threshold:
+        """Where cells enter the vessel; `reach`: of the support of vertices along an axis."""
+        inward = self.sign * np.eye(3)[self.axis]
+        point = np.where(inward, float(self.plane), 0.0)
+        if self.turn is None:
+            return Threshold(inward, point, np.eye(3), reach, fade)
+        normal = self.turn.turned(inward)
+        point = self.turn.turned(point) + self.turn.shift
+        deep = reach * float(np.abs(normal).sum())
+        return Threshold(normal, point, self.turn.turn, deep, fade)
+
+    def placed(self, states: Floats, turns: Integers) -> Floats:
+        """States (n, arrays, V, 3) of cells of the vessel, made of those in the segment after so many turns."""
+        result = states.copy()
+        result[:, 0] += self.offset.astype(np.float64)
+        result[:, 0, :, self.axis] -= self.sign * self.length * turns[:, None]
+        if self.turn is not None:
+            # What strains are measured by is the same in any direction.
+            result[:, 0] = self.turn.turned(result[:, 0]) + self.turn.shift
+            result[:, 1] = self.turn.turned(result[:, 1])
+        return result
 
     def section_numbers(self) -> NDArray[np.int64]:
         """Raster numbers of the section's points."""
@@ -65,8 +129,10 @@ class Segment:
         return np.where(values <= reach, np.maximum(values, 0.0), np.inf)
 
 
-def segment_of(lattice: Lattice, opening: Opening, length: int, world: World) -> Segment:
+def segment_of(lattice: Lattice, opening: AnyOpening, length: int, world: World) -> Segment:
     """The segment of so many points along the axis before an opening."""
+    if isinstance(opening, TiltedOpening):
+        return _turned_segment(lattice, opening, length, world)
     axis, sign = opening.axis, -opening.direction
     places = lattice.coordinates(opening.numbers)
     low, high = places.min(axis=0), places.max(axis=0)
@@ -79,29 +145,121 @@ def segment_of(lattice: Lattice, opening: Opening, length: int, world: World) ->
     counts = high - low + 1
     counts[axis] = length
     closed[axis] = True
+    origin = lattice.origin + lattice.spacing * low
+    inner = _drawn_out(section, axis, counts, closed, origin, lattice.spacing, world)
+    return Segment(inner, low, sign, axis, length, opening.plane, section)
+
+
+def _drawn_out(
+    section: Integers,
+    axis: int,
+    counts: Integers,
+    closed: NDArray[np.bool_],
+    origin: Floats,
+    spacing: float,
+    world: World,
+) -> Lattice:
+    """The lattice of a section drawn out along an axis; `counts`: points of its box."""
     nx, ny, nz = counts.tolist()
     periodic = (bool(closed[0]), bool(closed[1]), bool(closed[2]))
     shape = (nx, ny, nz)
-    points = np.repeat(section[None], length, axis=0)
-    points[:, :, axis] = np.arange(length)[:, None]
+    points = np.repeat(section[None], shape[axis], axis=0)
+    points[:, :, axis] = np.arange(shape[axis])[:, None]
     runs = Runs.of_points(shape, np.sort(raster(shape, points.reshape(-1, 3))))
-    origin = lattice.origin + lattice.spacing * low
-    grid = Grid(shape, origin, lattice.spacing, periodic)
+    grid = Grid(shape, origin, spacing, periodic)
     slab = (nz * world.rank // world.size, nz * (world.rank + 1) // world.size)
-    return Segment(Lattice(grid, runs, (), slab), low, sign, axis, length, section)
+    return Lattice(grid, runs, (), slab)
 
 
-def best_length(opening: Opening, spacing: float, kinds: Sequence[CellsTable]) -> int:
+def _turned_segment(lattice: Lattice, opening: TiltedOpening, length: int, world: World) -> Segment:
+    """The same before an opening askew to the axes: along the axis nearest to its normal."""
+    inward = -opening.normal
+    axis = int(np.abs(inward).argmax())
+    sign = 1 if inward[axis] > 0 else -1
+    turn = _shortest_turn(sign * np.eye(3)[axis], inward)
+    section, low, counts = _turned_section(lattice, opening, axis, turn)
+    section[:, axis] = 0 if sign > 0 else length - 1
+    counts[axis], closed = length, np.arange(3) == axis
+    plane = length if sign > 0 else -1
+    inner = _drawn_out(section, axis, counts, closed, np.zeros(3), lattice.spacing, world)
+    # The middle of the end lies at -low in the section, and in the plane.
+    low[axis] = -plane
+    middle = (opening.middle - lattice.origin) / lattice.spacing
+    shift = middle + Turn(turn, middle).turned(low)
+    zero = np.zeros(3, np.int64)
+    return Segment(inner, zero, sign, axis, length, plane, section, Turn(turn, shift))
+
+
+def require_room(lattice: Lattice, opening: TiltedOpening, reach: float) -> None:
+    """Refuse an end before which another part of the vessel lies where cells come from.
+
+    `reach`: of cells, in spacings.
+    """
+    h = lattice.spacing
+    heights = (opening.sides[..., 2] - lattice.origin[2]) / h
+    low, high = heights.min() - reach - _ASIDE, heights.max() + reach + _ASIDE
+    planes = np.clip([math.floor(low), math.ceil(high)], 0, lattice.shape[2]).tolist()
+    places = lattice.positions(lattice.runs.slab(*planes).numbers())
+    before = opening.heights(places)
+    there = (before > _ASIDE * h) & (before < (reach + _ASIDE) * h)
+    there &= opening.is_beside(places, _ASIDE * h)
+    if there.any():
+        place = MICROMETRE.place(places[there][before[there].argmin()])
+        raise InputError(
+            f"part of the vessel lies before it at {place}, where cells that enter come from",
+            location=f"blood.openings {opening.name}.feeds",
+            allowed=f"no fluid within {MICROMETRE.length(reach * h)} before the inlet",
+            remedy="move the inlet outward (blood.surface.extend_radii, or position_um), or feed cells elsewhere",
+        )
+
+
+def _shortest_turn(one: Floats, other: Floats) -> Floats:
+    """The rotation by the least angle, below 90 degrees, that makes one direction the other."""
+    across = np.cross(one, other)
+    x, y, z = across
+    skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return np.asarray(np.eye(3) + skew + skew @ skew / (1.0 + one @ other))
+
+
+def _turned_section(
+    lattice: Lattice, opening: TiltedOpening, axis: int, turn: Floats
+) -> tuple[Integers, Floats, Integers]:
+    """Points (n, 3) within an end's outline turned to an axis, place of the first from the end's middle, counts."""
+    flat = (opening.sides - opening.middle) @ turn / lattice.spacing
+    across = [other for other in range(3) if other != axis]
+    flat = flat[..., across]
+    middle, half = (
+        (flat.max(axis=(0, 1)) + flat.min(axis=(0, 1))) / 2,
+        np.ptp(flat, axis=(0, 1)) / 2,
+    )
+    area = opening.size / lattice.spacing**2
+    # With a point or half a spacing in the middle along each axis, whichever comes nearest to the area.
+    choices = []
+    for beside in np.ndindex(2, 2):
+        steps = np.ceil(half - np.array(beside) / 2).astype(np.int64)
+        first, numbers = middle - steps - np.array(beside) / 2, 2 * steps + 1 + np.array(beside)
+        choices.append((first, numbers, points_within(flat - first, numbers)))
+    missed = [abs(np.count_nonzero(inside) - area) for _, _, inside in choices]
+    first, numbers, inside = choices[int(np.argmin(missed))]
+    section = np.zeros((np.count_nonzero(inside), 3), np.int64)
+    # By numbers: the first axis is the fastest.
+    section[:, across[::-1]] = np.argwhere(inside.T)
+    low, counts = np.zeros(3), np.ones(3, np.int64)
+    low[across], counts[across] = first, numbers
+    return section, low, counts
+
+
+def best_length(section: int, spacing: float, kinds: Sequence[CellsTable]) -> int:
     """Points along a segment, so that the fullest kind comes nearest to a whole number of cells.
 
-    Three to four times the widest cell, so that none meets its own image.
+    Three to four times the widest cell, so that none meets its own image; `section`: points across it.
     """
     widest = max(2 * kind.radius_um * MICRO for kind in kinds if kind.hematocrit)
     least, most = (math.ceil(factor * widest / spacing) for factor in (_LEAST, _MOST))
     fullest = max(kinds, key=lambda kind: kind.hematocrit)
 
     def surplus(length: int) -> float:
-        wanted = cells_wanted(fullest, len(opening.numbers) * length, spacing)
+        wanted = cells_wanted(fullest, section * length, spacing)
         return math.ceil(wanted - _WHOLE) / wanted
 
     return min(range(least, most + 1), key=surplus)
@@ -217,97 +375,3 @@ class PreInletDrive:
         force, self._before, self._wanted, steps = state.tolist()
         self.steps = int(steps)
         self._push(force)
-
-
-# As in entering.cpp.
-_INLET_LANES = 256
-
-
-class FedInlet:
-    """The points of an opening, and those of a segment that stand for them.
-
-    `profile`: of what is added, that as much flows in as wanted: 1 in the mean, (points,).
-    """
-
-    def __init__(
-        self,
-        segment: Segment,
-        source: FluidWithCells,
-        vessel: FluidWithCells,
-        number: int,
-        profile: Floats,
-    ) -> None:
-        device, alone = source.device, source.world.size == 1
-        self._device, self._fluid = device, source.fluid
-        opening, points = vessel.lattice.openings[number], len(profile)
-        # Where the section's points are among own ones of the segment; -1: on another rank.
-        numbers, own = segment.section_numbers(), source.part.numbers[: source.part.owned]
-        order = np.argsort(own, kind="stable")
-        at = np.minimum(np.searchsorted(own[order], numbers), max(0, len(own) - 1))
-        at = order[at] if len(own) else np.zeros(points, np.int64)
-        self._section = np.where(np.isin(numbers, own), at, -1)
-        part = vessel.part
-        in_openings = np.arange(part.bulk, part.owned)
-        chosen = np.flatnonzero(part.openings[in_openings] == number)
-        to = np.full(points, -1, np.int32)
-        to[np.searchsorted(opening.numbers, part.numbers[in_openings[chosen]])] = chosen
-        self._inflow = device.zeros((1,), "f8")
-        self._inflow_now = 0.0
-        # On several ranks all have the section's velocities in an array of its own.
-        self._gathered = device.zeros((1 if alone else 3 * points,), "f8")
-        velocities = self._fluid.velocity if alone else self._gathered
-        places = self._section if alone else np.arange(points)
-        opening_velocities = vessel.fluid.opening_velocities
-        # Points of the opening that are this rank's, and where they are among its own in openings.
-        self._opening_velocities, self._mine, self._places = (
-            opening_velocities,
-            np.flatnonzero(to >= 0),
-            to[to >= 0],
-        )
-        file = local_cells.kernel_file(str(vessel.fluid.constants["real"]))
-        self._set = device.kernel(file.source, "set_inlet", file.constants).bind(
-            u=velocities,
-            stride=self._fluid.stride if alone else points,
-            at=device.from_host(places.astype(np.int32)),
-            points=points,
-            relative=device.from_host(profile),
-            wanted=self._inflow,
-            axis=segment.axis,
-            sign=segment.sign,
-            to=device.from_host(to),
-            prescribed=opening_velocities,
-            own=int(opening_velocities.shape[1]),
-            extent=(_INLET_LANES,),
-            block=(_INLET_LANES,),
-        )
-
-    def known(self) -> Floats:
-        """Velocities of the section's points that are this rank's, 0 of others, on the host, (3, points)."""
-        known_velocities = np.zeros((3, len(self._section)))
-        here = np.flatnonzero(self._section >= 0)
-        velocities = self._fluid.velocity.reshape(3, self._fluid.stride)
-        taken = velocities[:, self._device.from_host(self._section[here])]
-        known_velocities[:, here] = self._device.to_host(taken)
-        return known_velocities
-
-    def gathered(self, velocities: Floats) -> None:
-        """Take over the sum of what all ranks knew."""
-        self._gathered[...] = self._device.from_host(np.ascontiguousarray(velocities).ravel())
-
-    def own_velocities(self) -> Floats:
-        """Velocities of the opening's points that are this rank's, 0 of others, on the host, (3, points)."""
-        velocities = np.zeros((3, len(self._section)))
-        velocities[:, self._mine] = self._device.to_host(self._opening_velocities)[:, self._places]
-        return velocities
-
-    def give(self, velocities: Floats) -> None:
-        """Let the opening have the sum of what :meth:`own_velocities` of all ranks."""
-        host = self._device.to_host(self._opening_velocities).copy()
-        host[:, self._places] = velocities[:, self._mine]
-        self._opening_velocities[...] = self._device.from_host(host)
-
-    def set(self, inflow: float) -> None:
-        """Set the velocities of the opening for the next step, with a mean into the vessel in lattice units."""
-        if inflow != self._inflow_now:
-            self._inflow[...] = self._inflow_now = inflow
-        self._set()

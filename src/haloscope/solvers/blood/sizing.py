@@ -317,7 +317,8 @@ def derived_numbers(table: BloodTable, vessel: Vessel, scales: Scales) -> list[D
 
 def _expected(table: BloodTable, scales: Scales, width: float) -> list[DerivedNumber]:
     # Of a closed vessel of a file no flow is known.
-    if not scales.speed or (isinstance(table.vessel, SurfaceFile) and not table.openings):
+    closed = isinstance(table.vessel, SurfaceFile) and not table.vessel.periodic
+    if not scales.speed or (closed and not table.openings):
         return []
     kinematic = table.viscosity / table.density_kg_m3
     numbers = [

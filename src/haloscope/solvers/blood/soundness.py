@@ -43,6 +43,7 @@ from haloscope.solvers.blood.vessels.vessels import (
     mean_of,
     on_surface_openings,
     relative_velocities,
+    surface_diameter,
 )
 
 MOST_MACH = 0.1
@@ -149,6 +150,9 @@ def scales(table: BloodTable, vessel: Vessel, until: float = 0.0) -> Scales:
     """
     with _naming_implausible_numbers(table, vessel):
         width = expected_width(table)
+        if vessel.is_joined:
+            assert isinstance(vessel.geometry, Surface)
+            width = surface_diameter(vessel.geometry)
         speeds = [0.0]
         for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
             if opening.kind == "velocity":
@@ -428,7 +432,7 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
     """
     units = table.units
     # A file's vessel and what goes through it are known only from its run.
-    known = table.openings or not isinstance(table.vessel, SurfaceFile)
+    known = table.openings or not isinstance(table.vessel, SurfaceFile) or vessel.is_joined
     mach = scales.speed / units.velocity / SOUND_SPEED if known else 0.0
     notes: list[str] = []
     lines = [str(number) for number in _implausible(table, vessel)]

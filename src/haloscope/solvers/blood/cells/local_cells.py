@@ -176,22 +176,24 @@ _FETCHING = -1
 _ROOM = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Threshold:
-    """Where cells come in."""
+    """Where cells come in; in lattice units."""
 
-    # The way into the vessel is `sign` (1 or -1) along `axis`.
-    axis: int
-    sign: int
-    plane: float  # Coordinate of the opening's points along the axis, in lattice units
-    # How far behind it a vertex begins to go with the vessel's fluid, and over which way the fluid
-    # takes it over.
+    # Into the vessel, of length 1, and a point in the opening's plane, (3,).
+    normal: Floats
+    point: Floats
+    turn: Floats  # Makes velocities of the vessel out of those of the segment, (3, 3)
+    # How far behind the plane a vertex begins to go with the vessel's fluid, and over which way the
+    # fluid takes it over.
     deep: float
     fade: float
 
-    def depths(self, positions: np.ndarray) -> np.ndarray:
+    def depths(self, positions: Floats) -> Floats:
         """How far behind the plane positions (..., 3) are."""
-        return self.sign * (positions[..., self.axis] - self.plane)
+        # Term by term: the sum is the same however many there are.
+        x, y, z = ((positions[..., a] - self.point[a]) * self.normal[a] for a in range(3))
+        return np.asarray(x + y + z)
 
 
 def kernel_file(real: str = "double") -> KernelFile:
@@ -218,6 +220,8 @@ class EnteringCells:
         self.sources: Integers = np.zeros(0, np.int64)
         self._listed: Integers | None = None  # Numbers of the cells present when rows were listed
         self._times_made = 0
+        frame = np.concatenate([threshold.turn.ravel(), threshold.normal, threshold.point])
+        self._frame = device.from_host(frame)
         self._make_room(_ROOM)
 
     def _make_room(self, room: int) -> None:
@@ -325,7 +329,9 @@ class EnteringCells:
                 count=count,
                 led=self.led,
                 room=self.room,
-                **vars(at),
+                frame=self._frame,
+                deep=at.deep,
+                fade=at.fade,
                 extent=(self.room * m.vertices,),
             )
 

@@ -373,6 +373,11 @@ class Fluid:
         """Velocities of own points in openings that :meth:`drive` multiplies, for others to set, (3, points)."""
         return self._opening_tables["prescribed"].reshape(3, -1)
 
+    @property
+    def thrown(self) -> Array:
+        """Populations that links of own points at tilted openings add, (18, points), to be set like the velocities."""
+        return self._opening_tables["thrown"].reshape(DIRECTIONS - 1, -1)
+
     def set_equilibrium(self, density: Floats, velocity: Floats) -> None:
         """Start from equilibrium with given densities (owned,) and velocities (3, owned)."""
         self.set_populations(equilibrium(density, velocity))

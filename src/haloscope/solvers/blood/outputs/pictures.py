@@ -90,6 +90,9 @@ def _vessel(vessel: Vessel, conditions: Mapping[str, str]) -> dict[str, Floats]:
         assert isinstance(geometry, Surface)
         corners = walls_of(lattice, geometry).corners
         surfaces = {_WALLS: corners if geometry.volume > 0 else corners[:, ::-1]}
+        if geometry.joined:
+            own = np.concatenate([geometry.group(name) for name in geometry.joined])
+            surfaces[_ENDS] = geometry.corners[own]
     for table, opening in zip(vessel.openings, lattice.openings, strict=True):
         surfaces[table.name] = (
             opening.corners

@@ -156,12 +156,16 @@ def _gradient(vessel: Vessel, part: LatticePart, points: Integers) -> tuple[Floa
         gradient = np.stack(differences, axis=1) / (2 * _STEP * lattice.spacing)
         return geometry.wall_distances(positions) / lattice.spacing, gradient
     lo, hi = (np.array(corner) for corner in part.box)
-    shape = np.array(lattice.shape)
-    low, high = np.maximum(lo - 1, 0).tolist(), np.minimum(hi + 1, shape).tolist()
+    shape, closed = np.array(lattice.shape), np.array(lattice.periodic)
+    # Neighbours across joined ends lie at the other end.
+    across = closed & ((lo == 0) | (hi == shape))
+    low = np.where(across, 0, np.maximum(lo - 1, 0)).tolist()
+    high = np.where(across, shape, np.minimum(hi + 1, shape)).tolist()
     box = ((low[0], low[1], low[2]), (high[0], high[1], high[2]))
     known = wall_distances(lattice, geometry, _REACH * lattice.spacing, box)
 
     def at(where: Integers) -> Floats:
+        where = np.where(closed, where % shape, where)
         numbers = where @ np.array([1, shape[0], shape[0] * shape[1]])
         place = np.minimum(np.searchsorted(known.numbers, numbers), max(len(known.numbers) - 1, 0))
         result = np.full(len(where), np.nan)

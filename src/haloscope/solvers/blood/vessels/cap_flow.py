@@ -44,8 +44,7 @@ class CapRaster:
         flat = flat - low
         number = np.full(shape, -1)
         along = [_arms(flat, shape, axis) for axis in (0, 1)]
-        # A point that is on the outline seen along one axis is none.
-        inside = (along[0].min(axis=0) > _SHORTEST) & (along[1].min(axis=0) > _SHORTEST)
+        inside = _within(along)
         number[inside] = np.arange(np.count_nonzero(inside))
         arms = np.minimum(np.concatenate([part[:, inside] for part in along]), 1.0).T
         (a, b), (c, d) = np.moveaxis(flat, 0, 2)
@@ -114,6 +113,16 @@ class CapRaster:
     def mean(self, values: NDArray[Any]) -> Any:
         """Mean over the end of values at its raster points: their sum over the area."""
         return values.sum() * self.spacing**2 / self.area
+
+
+def points_within(sides: Floats, shape: Integers) -> NDArray[np.bool_]:
+    """Which points of a raster of a shape lie within an outline (n, 2, 2) in raster spacings."""
+    return _within([_arms(sides, shape, axis) for axis in (0, 1)])
+
+
+def _within(arms: list[Floats]) -> NDArray[np.bool_]:
+    """Points within an outline; one that is on it seen along one axis is none."""
+    return np.asarray((arms[0].min(axis=0) > _SHORTEST) & (arms[1].min(axis=0) > _SHORTEST))
 
 
 def _arms(sides: Floats, shape: Integers, axis: int) -> Floats:

@@ -100,6 +100,7 @@ def implausible_vessel(table: Vessels, surface: Surface | None = None) -> Implau
 
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 _ENDS = {-1: "inlet", 1: "outlet"}
 _MOST_LISTED = 4
 # Of developed profiles, relative to what drives the flow.
@@ -115,6 +116,11 @@ class Vessel:
     # Tables of the case in the order of the lattice's openings.
     openings: tuple[keys.OpeningTable, ...]
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether it is a surface that goes on into itself."""
+        return isinstance(self.geometry, Surface) and bool(self.geometry.joined)
+
 
 def implausible_file(table: keys.SurfaceFile) -> ImplausibleNumber | None:
     """The scale of a file whose unit must be wrong; None where its size is plausible."""
@@ -125,7 +131,8 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
     """Make the lattice of a case; all ranks call this."""
     geometry = _geometry(table.vessel)
     if isinstance(geometry, Surface):
-        geometry = replace(geometry, unit=MICROMETRE)
+        joined = table.vessel.periodic if isinstance(table.vessel, keys.SurfaceFile) else None
+        geometry = replace(geometry, unit=MICROMETRE, joined=joined or ())
         if not isinstance(table.vessel, keys.SurfaceFile):
             _match(table.openings, [name for name in geometry.names if name != "wall"])
         asked: list[str | OpeningPlane] = []
@@ -142,14 +149,6 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
             raise refusal_with_cause([implausible], error) from None
         if isinstance(table.vessel, keys.SurfaceFile):
             _require_way_in(table, table.vessel, geometry)
-        for points, opening in zip(lattice.openings, table.openings, strict=True):
-            if isinstance(points, TiltedOpening) and opening.feeds:
-                raise InputError(
-                    "cells cannot yet be fed through an opening whose normal is along no axis",
-                    location=f"blood.openings {opening.name}.feeds",
-                    allowed="normals along x, y or z where cells enter",
-                    remedy="turn the geometry so that the vessel's end is along an axis",
-                )
         return Vessel(lattice, geometry, table.openings)
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
@@ -164,7 +163,7 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
 
 def _require_way_in(table: BloodTable, file: keys.SurfaceFile, surface: Surface) -> None:
     """Refuse a closed vessel of a file that was not asked for."""
-    if table.openings or file.closed:
+    if table.openings or file.closed or file.periodic:
         return
     implausible = implausible_surface(file, surface)
     ends = surface_ends(surface)
@@ -274,7 +273,7 @@ def link_weights(opening: TiltedOpening) -> Floats:
     return np.asarray(6 * weights * (links @ opening.normal))
 
 
-def _link_positions(opening: TiltedOpening, lattice: Lattice) -> Floats:
+def link_positions(opening: TiltedOpening, lattice: Lattice) -> Floats:
     """Middles of the links through an opening in m, (links, 3)."""
     return lattice.positions(opening.points) + 0.5 * lattice.spacing * opening.links
 
@@ -292,7 +291,7 @@ def developed_profile(opening: AnyOpening, lattice: Lattice) -> Floats:
     """
     if isinstance(opening, TiltedOpening):
         raster = _raster(opening, lattice)
-        places = _link_positions(opening, lattice)
+        places = link_positions(opening, lattice)
         return _scaled(opening, raster.at(raster.solved(), places), 1.0, lattice)
     values = _developed_flow(opening, lattice)
     if values is None:
@@ -373,19 +372,21 @@ def _tilted(
     number: int, opening: TiltedOpening, part: LatticePart, speeds: Floats | None
 ) -> FluidTilted:
     """Own links through an opening; `speeds`: into the vessel, (links,) in lattice units."""
+    points, directions, at = own_links(number, opening, part)
+    thrown = None if speeds is None else (link_weights(opening) * speeds)[at]
+    return FluidTilted(opening.normal, points, directions, thrown)
+
+
+def own_links(number: int, opening: TiltedOpening, part: LatticePart) -> tuple[Integers, ...]:
+    """Own points and directions of what comes in through an opening, and which of its links they are."""
     rows, points = np.nonzero(part.sources[:, part.bulk : part.owned] == OUTSIDE - number)
-    points += part.bulk
-    directions = rows + 1
-    if speeds is None:
-        return FluidTilted(opening.normal, points, directions)
+    points, directions = points + part.bulk, rows + 1
     # By the number of the point and the link's direction.
     code = np.array([9, 3, 1])
     keys = opening.points * 27 + (opening.links.astype(np.int64) + 1) @ code
     own = part.numbers[points] * 27 + (1 - VELOCITIES[directions]) @ code
     order = np.argsort(keys)
-    at = order[np.searchsorted(keys[order], own)]
-    thrown = (link_weights(opening) * speeds)[at]
-    return FluidTilted(opening.normal, points, directions, thrown)
+    return points, directions, order[np.searchsorted(keys[order], own)]
 
 
 def relative_velocities(table: keys.OpeningTable, points: AnyOpening, lattice: Lattice) -> Floats:
@@ -402,7 +403,7 @@ def relative_velocities(table: keys.OpeningTable, points: AnyOpening, lattice: L
     profile = table.velocity_profile()
     assert profile is not None
     if isinstance(points, TiltedOpening):
-        positions = _link_positions(points, lattice)
+        positions = link_positions(points, lattice)
     else:
         positions = lattice.positions(points.numbers)
     if isinstance(profile, Table):
@@ -467,9 +468,10 @@ def distances_from_walls(vessel: Vessel, part: LatticePart, reach: float) -> Flo
     result = np.full(part.count, np.inf)
     if isinstance(geometry, Surface):
         (low, high), halo = part.box, part.halo
+        # Ghosts across joined ends lie at the other end.
         x, y, z = (
-            (max(0, a - halo), min(n, b + halo))
-            for a, b, n in zip(low, high, lattice.shape, strict=True)
+            (0, n) if again and (a < halo or b + halo > n) else (max(0, a - halo), min(n, b + halo))
+            for a, b, n, again in zip(low, high, lattice.shape, lattice.periodic, strict=True)
         )
         box = ((x[0], y[0], z[0]), (x[1], y[1], z[1]))
         near_walls = wall_distances(lattice, geometry, reach * lattice.spacing, box)
@@ -521,8 +523,9 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
         if angle > _REFUSED_DEG:
             raise refusal
         lines.append(str(refusal))
-    closed = closed_groups(surface, [opening.name for opening in table.openings])
-    if closed and table.openings:
+    names = [opening.name for opening in table.openings] + list(surface.joined)
+    closed = closed_groups(surface, names)
+    if closed and names:
         several = len(closed) > 1
         lines.append(
             f"{shape.file}: the group{'s' if several else ''} {', '.join(map(repr, closed))} "
