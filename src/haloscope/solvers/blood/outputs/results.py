@@ -327,8 +327,10 @@ class Flows:
     def _exact_sum(self, masses: Floats) -> float:
         """Sum over links of all ranks, the same on any number of ranks."""
         # Whole multiples of a small number.
-        whole = np.rint(masses * 2.0**_FRACTION).astype(np.int64)
-        return float(self._world.sum(np.array([whole.sum()]))[0]) / 2.0**_FRACTION
+        sound = np.isfinite(masses)
+        whole = np.rint(np.where(sound, masses, 0.0) * 2.0**_FRACTION).astype(np.int64)
+        total, broken = self._world.sum(np.array([whole.sum(), (~sound).sum()])).tolist()
+        return math.nan if broken else total / 2.0**_FRACTION
 
 
 def flow_lines(
