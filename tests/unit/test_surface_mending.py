@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from closed_surfaces import tube
+from closed_surfaces import cuboid, moved, random_turn, tube
 from json_schemas import faults
 from refusals import refused
 
@@ -374,6 +374,16 @@ def test_ears_cover_a_polygon_that_is_not_convex() -> None:
     x, y = star.T
     assert (areas > 0).all()
     assert areas.sum() == pytest.approx((x * np.roll(y, -1) - y * np.roll(x, -1)).sum() / 2)
+    # With corners on a line, but for rounding, that no ear may cut off.
+    x = np.linspace(0, 1, 5)[:-1]
+    line = np.concatenate([np.stack([x, 0 * x], axis=1), np.stack([1 + 0 * x, x], axis=1)])
+    square = np.concatenate([line, 1 - line]) + 1e-16 * np.arange(32).reshape(16, 2) ** 2
+    ears = clipped_ears(square)
+    assert ears is not None
+    a, b, c = np.moveaxis(square[ears], 1, 0)
+    areas = ((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]) / 2
+    assert areas.min() > 0.01
+    assert areas.sum() == pytest.approx(1.0)
     eight = np.array([[0, 0], [1, 1], [1, 0], [0, 1]], float)
     assert clipped_ears(eight) is None
 
@@ -385,10 +395,10 @@ def test_ends_are_extended_along_their_normals() -> None:
     assert longer.names == bend.names
     grown = sum(end.area * 1.5 * end.diameter for end in surface_ends(bend))
     assert longer.volume == pytest.approx(bend.volume + grown, rel=1e-6)
-    for end, moved in zip(surface_ends(bend), surface_ends(longer), strict=True):
-        assert end.group == moved.group
+    for end, longer_end in zip(surface_ends(bend), surface_ends(longer), strict=True):
+        assert end.group == longer_end.group
         np.testing.assert_allclose(
-            moved.middle, end.middle + 1.5 * end.diameter * end.normal, atol=1e-11
+            longer_end.middle, end.middle + 1.5 * end.diameter * end.normal, atol=1e-11
         )
     assert extended(bend, 0.0) is bend
 
@@ -406,6 +416,44 @@ def test_a_plane_of_any_direction_opens_a_vessel() -> None:
     assert cut.volume == pytest.approx(bend.volume - lost, rel=1e-4)
     with refused(location="opening 'in'", problem="does not meet the surface"):
         opened(bend, "in", point + 1e-3, inlet.normal)
+
+
+def _box_of_squares() -> Surface:
+    """A duct whose flat walls have a grid of points: sections have many points on a line."""
+    corners, box = cuboid((24e-6, 6e-6, 6e-6)).corners, cuboid((24e-6, 6e-6, 6e-6))
+    groups = box.groups
+    for _ in range(2):
+        a, b, c = np.moveaxis(corners, 1, 0)
+        ab, bc, ca = (a + b) / 2, (b + c) / 2, (c + a) / 2
+        corners = np.concatenate(
+            [np.stack(t, axis=1) for t in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))]
+        )
+        groups = np.tile(groups, 4)
+    return make_surface(corners, groups, box.names, unit=MICROMETRE)
+
+
+@pytest.mark.parametrize("kind", ["tube", "box"])
+@pytest.mark.parametrize("beside", [0.0, 1e-9, 2e-8])
+def test_sections_at_points_of_the_mesh_leave_no_triangle_without_area(
+    kind: str, beside: float
+) -> None:
+    whole = _box_of_squares() if kind == "box" else tube(3e-6, 24e-6, step=1.5e-6)
+    assert check(whole).faults == ()
+    middle = np.array([0.0, 3e-6, 3e-6]) if kind == "box" else np.zeros(3)
+    area = np.linalg.norm(whole.normals[whole.group("inlet")].sum(axis=0))
+    for seed in range(4):
+        turn = random_turn(seed)
+        turned = moved(whole, turn)
+        # Through points of the mesh, across the vessel and askew.
+        slope = np.array([1.0, 0.25 * (seed % 2), 0.1 * (seed > 1)])
+        length = 12e-6 + beside
+        point = turn @ (middle + np.array([length, 0.0, 0.0]))
+        cut = opened(turned, "out", point, turn @ slope)
+        assert check(cut).faults == ()
+        assert cut.volume == pytest.approx(area * length, rel=2e-3)
+        (end,) = (one for one in surface_ends(cut) if one.group == "out")
+        assert end.normal @ (turn @ slope) == pytest.approx(np.linalg.norm(slope), rel=1e-9)
+        assert end.area == pytest.approx(area * np.linalg.norm(slope), rel=5e-3)
 
 
 def test_an_end_is_chosen_by_a_point_in_it() -> None:

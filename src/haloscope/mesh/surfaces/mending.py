@@ -34,6 +34,10 @@ _BESIDE = 0.25
 _CLEAR = 1e-6
 # Areas that differ by less count as equal: then the place gives the order.
 _EQUAL_AREAS = 1e-3
+# Twice the area of three corners on a line, over the square of the side between the outer two.
+_STRAIGHT = 1e-7
+# Corners nearer to the plane of a section than this share of the sides that it cuts are moved into it.
+_CLOSE = 0.02
 _REPAIR = "close it with a mesh repair tool"
 
 
@@ -202,16 +206,37 @@ def _filled(surface: Surface, loop: Loop, group: int) -> Surface | None:
     one = np.cross(loop.normal, np.eye(3)[np.abs(loop.normal).argmin()])
     one /= np.linalg.norm(one)
     other = np.cross(loop.normal, one)
-    flat = (surface.points[loop.points] - loop.middle) @ np.stack([one, other], axis=1)
+    places = surface.points[loop.points]
+    flat = (places - loop.middle) @ np.stack([one, other], axis=1)
     ears = clipped_ears(flat)
+    points, rim = surface.points, loop.points
+    if ears is None or _flat_triangles(flat, ears).any():
+        # Sides of a section can lie on a line; then triangles around its middle are sounder.
+        fan = np.stack(
+            [np.arange(len(rim)), np.roll(np.arange(len(rim)), -1), np.full(len(rim), len(rim))],
+            axis=1,
+        )
+        around = np.concatenate([flat, flat.mean(axis=0)[None]])
+        if not _flat_triangles(around, fan).any():
+            ears = fan
+            points = np.concatenate([points, places.mean(axis=0)[None]])
+            rim = np.append(rim, len(surface.points))
     if ears is None:
         return None
-    triangles = loop.points[ears].astype(surface.triangles.dtype)
+    triangles = rim[ears].astype(surface.triangles.dtype)
     return replace(
         surface,
+        points=points,
         triangles=np.concatenate([surface.triangles, triangles]),
         groups=np.concatenate([surface.groups, np.full(len(ears), group, surface.groups.dtype)]),
     )
+
+
+def _flat_triangles(points: Floats, triangles: Integers) -> NDArray[np.bool_]:
+    """Which triangles (n, 3) of points in a plane are turned over, or have no area."""
+    corners = points[triangles]
+    sides = ((corners - np.roll(corners, 1, axis=1)) ** 2).sum(axis=2).max(axis=1)
+    return np.asarray(_turn(*np.moveaxis(corners, 1, 0)) <= _STRAIGHT * sides)
 
 
 def clipped_ears(polygon: Floats) -> Integers | None:
@@ -226,22 +251,33 @@ def clipped_ears(polygon: Floats) -> Integers | None:
         here = polygon[ring]
         turn = _turn(before, here, after)
         third = ((after - before) ** 2).sum(axis=1)
-        reflex = ring[turn <= 0]
-        for at in np.argsort(third, kind="stable"):
-            if turn[at] <= 0:
-                continue
-            ear = np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]])
-            others = polygon[reflex[~np.isin(reflex, ear)]]
-            a, b, c = polygon[ear]
-            inside = (_turn(a, b, others) >= 0) & (_turn(b, c, others) >= 0)
-            if not (inside & (_turn(c, a, others) >= 0)).any():
-                ears.append(ear)
-                ring = np.delete(ring, at)
-                break
-        else:
+        # First without corners that are on a line but for rounding: their ears have no area.
+        at = _ear(polygon, ring, turn, third, _STRAIGHT * third)
+        if at is None:
+            at = _ear(polygon, ring, turn, third, np.zeros(len(ring)))
+        if at is None:
             return None
+        ears.append(np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]]))
+        ring = np.delete(ring, at)
     ears.append(ring)
     return np.array(ears) if _turn(*polygon[ring]) > 0 else None
+
+
+def _ear(
+    polygon: Floats, ring: Integers, turn: Floats, third: Floats, straight: Floats
+) -> int | None:
+    """Place in a ring of the ear with the shortest third side; `straight`: turns of corners that are none."""
+    reflex = ring[turn <= straight]
+    for at in np.argsort(third, kind="stable"):
+        if turn[at] <= straight[at]:
+            continue
+        ear = np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]])
+        others = polygon[reflex[~np.isin(reflex, ear)]]
+        a, b, c = polygon[ear]
+        inside = (_turn(a, b, others) >= 0) & (_turn(b, c, others) >= 0)
+        if not (inside & (_turn(c, a, others) >= 0)).any():
+            return int(at)
+    return None
 
 
 def _turn(a: Floats, b: Floats, c: Floats) -> Floats:
@@ -256,10 +292,11 @@ def _cut_flat(surface: Surface, loop: Loop) -> tuple[Surface, Loop]:
     base = loop.middle - _CUT * scale * loop.normal
     # Across the vessel there: the plane next to an uneven rim may be askew.
     normal = vessel_direction(surface, base + _BESIDE * scale * loop.normal, loop.normal, scale / 2)
-    height = _heights(surface, base, loop.normal if normal is None else normal, scale)
+    normal = loop.normal if normal is None else normal
+    height = _heights(surface, base, normal, scale)
     if (height[loop.points] <= 0).any():
         raise _cannot_cut(surface, loop)
-    surface, ends = _cut_off(surface, height, loop.points)
+    surface, ends = _cut_off(surface, height, normal, loop.points)
     if len(ends) != 1 or ends[0].roughness > _FLAT_RIM * scale:
         raise _cannot_cut(surface, loop)
     return surface, ends[0]
@@ -273,10 +310,16 @@ def _heights(surface: Surface, base: Floats, normal: Floats, scale: float) -> Fl
     return np.asarray(height)
 
 
-def _cut_off(surface: Surface, height: Floats, start: Integers) -> tuple[Surface, list[Loop]]:
-    """The surface without what is connected with points beyond a plane, and its new loops."""
+def _cut_off(
+    surface: Surface, height: Floats, normal: Floats, start: Integers
+) -> tuple[Surface, list[Loop]]:
+    """The surface without what is connected with points beyond a plane, and its new loops.
+
+    `height`: of its points beyond the plane; `normal`: of length 1.
+    """
     triangles = surface.triangles.astype(np.int64)
-    removed = _reached(triangles, start, height > 0)[triangles]
+    removed_points = _reached(triangles, start, height > 0)
+    removed = removed_points[triangles]
     count = removed.sum(axis=1)
     # Turned so that the corner that is alone on its side comes first.
     mixed = (count == 1) | (count == 2)
@@ -288,6 +331,7 @@ def _cut_off(surface: Surface, height: Floats, start: Integers) -> tuple[Surface
     low, high = height[pairs].T
     share = (low / (low - high))[:, None]
     points = surface.points[pairs[:, 0]] + share * np.diff(surface.points[pairs], axis=1)[:, 0]
+    points, same = _joined(surface, pairs, points, height, removed_points, normal)
     one_kept = count[mixed] == 2
     tip, left, right = turned.T
     parts = [
@@ -298,15 +342,60 @@ def _cut_off(surface: Surface, height: Floats, start: Integers) -> tuple[Surface
     own = np.flatnonzero(mixed)
     before = {loop.points.min() for loop in open_loops(surface)}
     groups = surface.groups
+    cut = same[np.concatenate([triangles[count == 0], *parts])]
+    left_over = [groups[own[one_kept]], *[groups[own[~one_kept]]] * 2]
+    whole = (cut != np.roll(cut, 1, axis=1)).all(axis=1)
     surface = replace(
         surface,
-        points=np.concatenate([surface.points, points]),
-        triangles=np.concatenate([triangles[count == 0], *parts]).astype(surface.triangles.dtype),
-        groups=np.concatenate(
-            [groups[count == 0], groups[own[one_kept]], *[groups[own[~one_kept]]] * 2]
-        ),
+        points=points,
+        triangles=cut[whole].astype(surface.triangles.dtype),
+        groups=np.concatenate([groups[count == 0], *left_over])[whole],
     )
     return surface, [one for one in open_loops(surface) if one.points.min() not in before]
+
+
+def _joined(
+    surface: Surface,
+    pairs: Integers,
+    new: Floats,
+    height: Floats,
+    removed: NDArray[np.bool_],
+    normal: Floats,
+) -> tuple[Floats, Integers]:
+    """All points with those of a section behind them, and which of them each became.
+
+    Points of the section on sides (between pairs) of a corner that is close to its plane are joined where that
+    corner meets the plane, and with the corner if it stays.
+    """
+    old = surface.points
+    sides = np.linalg.norm(old[pairs[:, 1]] - old[pairs[:, 0]], axis=1)
+    least = _CLOSE * float(np.median(sides))
+    away = np.abs(height[pairs])
+    nearest = away.argmin(axis=1)
+    numbers = np.arange(len(new))
+    close = away[numbers, nearest] <= least
+    corners, member = np.unique(pairs[numbers, nearest][close], return_inverse=True)
+    # Corners as close to each other are one, too: the first that stays, or the first.
+    place = np.full(len(old), -1)
+    place[corners] = np.arange(len(corners))
+    tail, head, _ = edges_of(surface.triangles.astype(np.int64), len(old))
+    both = (place[tail] >= 0) & (place[head] >= 0)
+    tail, head = tail[both], head[both]
+    short = np.linalg.norm(old[tail] - old[head], axis=1) <= least
+    part = connected_parts(len(corners), place[tail[short]], place[head[short]])
+    order = np.lexsort((corners, removed[corners], part))
+    first = order[np.unique(part[order], return_index=True)[1]][part]
+    points = np.concatenate([old, new])
+    same = np.arange(len(points))
+    # A corner that goes leaves the first point of the section on its sides in its place.
+    stand_in = np.full(len(corners), len(points))
+    np.minimum.at(stand_in, member, len(old) + numbers[close])
+    stand_in = np.where(removed[corners], stand_in, corners)
+    target = stand_in[first]
+    same[len(old) + numbers[close]] = target[member]
+    same[corners] = np.where(removed[corners], corners, target)
+    points[target] = (old[corners] - height[corners, None] * normal)[first]
+    return points, same
 
 
 def opened(surface: Surface, name: str, point: Floats, normal: Floats) -> Surface:
@@ -340,7 +429,7 @@ def opened(surface: Surface, name: str, point: Floats, normal: Floats) -> Surfac
     nearest = section[np.argmin([distances[part == number].mean() for number in section])]
     own = crossed[part == nearest]
     start = np.unique(triangles[own][beyond[own]])
-    cut, loops = _cut_off(surface, height, start)
+    cut, loops = _cut_off(surface, height, normal, start)
     if len(loops) != 1:
         raise InputError(
             f"its plane at {at} cuts the vessel {len(loops)} times"
