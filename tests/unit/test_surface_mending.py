@@ -228,6 +228,99 @@ def test_strips_of_a_vtp_file_are_triangles(tmp_path: Path) -> None:
     assert surface.notices == ()
 
 
+# A prism over an arrow: a fan around its first corner would turn triangles over.
+_ARROW = np.array([[0, 0], [3, -2], [1, 0], [3, 2]], float)
+_PRISM = np.concatenate([np.c_[_ARROW, np.zeros(4)], np.c_[_ARROW, np.ones(4)]])[
+    [1, 2, 3, 0, 5, 6, 7, 4]
+]
+_SIDES = [[0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
+_ARROWS = [*_SIDES, [3, 2, 1, 0], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("kind", ["vtp", "ply", "obj"])
+def test_polygons_that_are_not_convex_are_cut_at_their_ears(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"prism.{kind}"
+    if kind == "ply":
+        path.write_bytes(_ply("ascii", _PRISM, _ARROWS))
+    elif kind == "obj":
+        lines = [f"v {x} {y} {z}" for x, y, z in _PRISM]
+        lines += [f"f {' '.join(str(k + 1) for k in face)}" for face in _ARROWS]
+        path.write_text("\n".join(lines))
+    else:
+        # As VMTK's capper writes it: polygons, each cap with a number of its own.
+        numbers = " ".join(str(number) for face in _ARROWS for number in face)
+        path.write_text(
+            '<VTKFile type="PolyData" version="0.1" byte_order="LittleEndian"><PolyData>'
+            '<Piece NumberOfPoints="8" NumberOfPolys="6"><CellData Scalars="CellEntityIds">'
+            '<DataArray type="Int64" Name="CellEntityIds" format="ascii">1 1 1 1 2 3</DataArray></CellData>'
+            '<Points><DataArray type="Float64" Name="Points" NumberOfComponents="3" format="ascii">'
+            f"{' '.join(map(str, _PRISM.ravel()))}</DataArray></Points><Polys>"
+            f'<DataArray type="Int64" Name="connectivity" format="ascii">{numbers}</DataArray>'
+            '<DataArray type="Int64" Name="offsets" format="ascii">4 8 12 16 20 24</DataArray>'
+            "</Polys></Piece></PolyData></VTKFile>"
+        )
+    surface = read_surface(path)
+    assert surface.volume == pytest.approx(2.0, rel=1e-12)
+    assert check(surface).faults == ()
+    assert np.linalg.norm(surface.normals, axis=1).sum() == pytest.approx(
+        2 * 2.0 + 2 * (13**0.5 + 8**0.5)
+    )
+    assert len(crossing_pairs(surface)) == 0
+    if kind == "vtp":
+        assert surface.names == ("1", "2", "3")
+
+
+def _mesh_complete(folder: Path, *, walls_apart: bool = False) -> Surface:
+    """A folder as SimVascular writes it: the exterior, the walls, and a file for each face."""
+    bend = _bend()
+    (folder / "mesh-surfaces").mkdir(parents=True)
+    walls = bend.groups == bend.names.index("wall")
+    parts = {
+        "mesh-complete.exterior": np.ones(len(walls), bool),
+        "walls_combined": walls,
+        "mesh-surfaces/inflow": bend.groups == bend.names.index("inlet"),
+        "mesh-surfaces/outlet-1": bend.groups == bend.names.index("outlet"),
+    }
+    if not walls_apart:
+        parts["mesh-surfaces/wall_vessel"] = walls
+    for name, mask in parts.items():
+        own = replace(bend, triangles=bend.triangles[mask], groups=bend.groups[mask])
+        (folder / f"{name}.vtp").write_bytes(_vtp("raw zlib", own))
+    return bend
+
+
+@pytest.mark.parametrize("walls_apart", [False, True])
+def test_a_folder_of_faces_is_one_vessel_with_their_names(
+    tmp_path: Path, walls_apart: bool, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    folder = tmp_path / "mesh-complete"
+    bend = _mesh_complete(folder, walls_apart=walls_apart)
+    surface = mended(read_surface(folder, 1e-6))
+    walls = "walls_combined" if walls_apart else "wall_vessel"
+    assert surface.names == ("inflow", "outlet-1", walls)
+    assert surface.notices == ()
+    assert surface.volume == pytest.approx(bend.volume, rel=1e-9)
+    assert [end.group for end in surface_ends(surface)] == ["outlet-1", "inflow"]
+    if not walls_apart:
+        faces = read_surface(folder / "mesh-surfaces", 1e-6)
+        assert faces.names == surface.names
+    # The whole exterior has face ids, and the walls alone open ends.
+    assert read_surface(folder / "mesh-complete.exterior.vtp").names == ("5", "6", "7")
+    alone = mended(read_surface(folder / "walls_combined.vtp", 1e-6))
+    assert alone.names == ("5", "cap-1", "cap-2")
+    assert alone.volume == pytest.approx(bend.volume, rel=1e-6)
+    code, out, err = call("surface", folder, "--scale-um", "1", "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert "inflow" in out
+    with refused(location="inflow.vtp", problem="in one plane: it is one face of a vessel"):
+        mended(read_surface(folder / "mesh-surfaces" / "inflow.vtp", 1e-6))
+    with refused(location="surface file", problem="a folder without VTP files"):
+        read_surface(tmp_path)
+    (folder / "mesh-surfaces" / "inflow.vtp").write_text("<VTKFile")
+    with refused(location=r"surface file .*mesh-complete: inflow\.vtp", problem="XML"):
+        read_surface(folder)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

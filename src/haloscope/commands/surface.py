@@ -25,7 +25,11 @@ def register(app: typer.Typer) -> None:
 
 def surface(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Surface of triangles: STL, OBJ, PLY or VTP.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Surface of triangles: STL, OBJ, PLY or VTP, or a folder with a VTP file for each face.",
+        ),
     ],
     scale_um: Annotated[
         float | None,

@@ -16,8 +16,11 @@ from haloscope.mesh.surfaces.surfaces import (
     Floats,
     Integers,
     Surface,
+    clipped_ears,
     connected_parts,
     edges_of,
+    flat_triangles,
+    in_plane,
     make_surface,
 )
 
@@ -34,10 +37,10 @@ _BESIDE = 0.25
 _CLEAR = 1e-6
 # Areas that differ by less count as equal: then the place gives the order.
 _EQUAL_AREAS = 1e-3
-# Twice the area of three corners on a line, over the square of the side between the outer two.
-_STRAIGHT = 1e-7
 # Corners nearer to the plane of a section than this share of the sides that it cuts are moved into it.
 _CLOSE = 0.02
+# Length of the sum of all normals over the area, above which the triangles lie in a plane.
+_ONE_PLANE = 0.999
 _REPAIR = "close it with a mesh repair tool"
 
 
@@ -50,6 +53,8 @@ def mended(surface: Surface) -> Surface:
     notices = list(surface.notices)
     caps: list[str] = []
     loops = open_loops(surface)
+    if loops:
+        _require_several_faces(surface)
     for loop in sorted(loops, key=lambda loop: loop.is_end):
         if loop.is_end:
             surface, line, name = _capped(surface, loop)
@@ -67,6 +72,17 @@ def mended(surface: Surface) -> Surface:
             line = f"a flat end of the group '{old}' is called '{new}': {about}"
             notices.append(f"{surface.location}: {line}")
     return replace(surface, notices=tuple(notices))
+
+
+def _require_several_faces(surface: Surface) -> None:
+    """Refuse one flat face, which no cap closes."""
+    area = float(np.linalg.norm(surface.normals, axis=1).sum())
+    if float(np.linalg.norm(surface.normals.sum(axis=0))) > _ONE_PLANE * area:
+        raise InputError(
+            "all its triangles lie in one plane: it is one face of a vessel",
+            location=surface.location,
+            remedy="give the file of the whole surface or of its walls, or a folder with a VTP file for each face",
+        )
 
 
 def end_text(surface: Surface, end: SurfaceEnd) -> str:
@@ -203,21 +219,18 @@ def _sizes(surface: Surface, loop: Loop) -> tuple[str, str]:
 
 def _filled(surface: Surface, loop: Loop, group: int) -> Surface | None:
     """The surface with triangles over a loop; None if the loop crosses itself seen along its normal."""
-    one = np.cross(loop.normal, np.eye(3)[np.abs(loop.normal).argmin()])
-    one /= np.linalg.norm(one)
-    other = np.cross(loop.normal, one)
     places = surface.points[loop.points]
-    flat = (places - loop.middle) @ np.stack([one, other], axis=1)
+    flat = in_plane(places - loop.middle, loop.normal)
     ears = clipped_ears(flat)
     points, rim = surface.points, loop.points
-    if ears is None or _flat_triangles(flat, ears).any():
+    if ears is None or flat_triangles(flat, ears).any():
         # Sides of a section can lie on a line; then triangles around its middle are sounder.
         fan = np.stack(
             [np.arange(len(rim)), np.roll(np.arange(len(rim)), -1), np.full(len(rim), len(rim))],
             axis=1,
         )
         around = np.concatenate([flat, flat.mean(axis=0)[None]])
-        if not _flat_triangles(around, fan).any():
+        if not flat_triangles(around, fan).any():
             ears = fan
             points = np.concatenate([points, places.mean(axis=0)[None]])
             rim = np.append(rim, len(surface.points))
@@ -230,60 +243,6 @@ def _filled(surface: Surface, loop: Loop, group: int) -> Surface | None:
         triangles=np.concatenate([surface.triangles, triangles]),
         groups=np.concatenate([surface.groups, np.full(len(ears), group, surface.groups.dtype)]),
     )
-
-
-def _flat_triangles(points: Floats, triangles: Integers) -> NDArray[np.bool_]:
-    """Which triangles (n, 3) of points in a plane are turned over, or have no area."""
-    corners = points[triangles]
-    sides = ((corners - np.roll(corners, 1, axis=1)) ** 2).sum(axis=2).max(axis=1)
-    return np.asarray(_turn(*np.moveaxis(corners, 1, 0)) <= _STRAIGHT * sides)
-
-
-def clipped_ears(polygon: Floats) -> Integers | None:
-    """Triangles (n - 2, 3) of a counter-clockwise polygon (n, 2); None where it crosses itself.
-
-    The ear with the shortest third side goes first (G. H. Meisters, Am. Math. Mon. 82 (1975) 648).
-    """
-    ring = np.arange(len(polygon))
-    ears = []
-    while len(ring) > 3:
-        before, after = polygon[np.roll(ring, 1)], polygon[np.roll(ring, -1)]
-        here = polygon[ring]
-        turn = _turn(before, here, after)
-        third = ((after - before) ** 2).sum(axis=1)
-        # First without corners that are on a line but for rounding: their ears have no area.
-        at = _ear(polygon, ring, turn, third, _STRAIGHT * third)
-        if at is None:
-            at = _ear(polygon, ring, turn, third, np.zeros(len(ring)))
-        if at is None:
-            return None
-        ears.append(np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]]))
-        ring = np.delete(ring, at)
-    ears.append(ring)
-    return np.array(ears) if _turn(*polygon[ring]) > 0 else None
-
-
-def _ear(
-    polygon: Floats, ring: Integers, turn: Floats, third: Floats, straight: Floats
-) -> int | None:
-    """Place in a ring of the ear with the shortest third side; `straight`: turns of corners that are none."""
-    reflex = ring[turn <= straight]
-    for at in np.argsort(third, kind="stable"):
-        if turn[at] <= straight[at]:
-            continue
-        ear = np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]])
-        others = polygon[reflex[~np.isin(reflex, ear)]]
-        a, b, c = polygon[ear]
-        inside = (_turn(a, b, others) >= 0) & (_turn(b, c, others) >= 0)
-        if not (inside & (_turn(c, a, others) >= 0)).any():
-            return int(at)
-    return None
-
-
-def _turn(a: Floats, b: Floats, c: Floats) -> Floats:
-    """Twice the area of triangles, positive where they are counter-clockwise."""
-    ab, ac = b - a, c - a
-    return np.asarray(ab[..., 0] * ac[..., 1] - ab[..., 1] * ac[..., 0])
 
 
 def _cut_flat(surface: Surface, loop: Loop) -> tuple[Surface, Loop]:
