@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closed_surfaces import cuboid
 from open_vessels import solver_of
 from refusals import refused
 
 from haloscope.case.tables import check
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.files.meshio_files import MICROMETRE
+from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
+from haloscope.mesh.surfaces.surface_openings import flat_ends
+from haloscope.mesh.surfaces.surfaces import Surface, make_surface
+from haloscope.mesh.surfaces.surfaces import check as check_surface
 from haloscope.solvers.blood import soundness
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.vessels.vessels import open_vessel
@@ -169,6 +176,72 @@ def test_centimetres_taken_for_micrometres_are_named(bends: Path, call: Call) ->
     (line,) = err.strip().split("\n")
     assert line.startswith("warning: --scale-um 1: the widest end is 0.0012 um wide")
     assert line.endswith("give --scale-um 10000 for centimetres or 1e+06 for metres")
+
+
+def _walls_of_a_bend(shift: np.ndarray) -> Surface:
+    """The walls of the bend without its ends, in m, whose points are moved; as from a file in millimetres."""
+    bend = read_surface(HERE / "bend.obj", 1e-6)
+    points = ((bend.points * 1e3 + 2.0 + shift).astype(np.float32)).astype(np.float64)
+    points = (points - 2.0) * 1e-3
+    chosen = bend.groups == bend.names.index("wall")
+    corners = points[bend.triangles[chosen]]
+    return make_surface(corners, np.zeros(len(corners)), ("wall",), unit=MICROMETRE)
+
+
+def test_single_precision_far_from_the_origin_leaves_ends_flat(tmp_path: Path) -> None:
+    path = tmp_path / "walls.stl"
+    write_stl(path, _walls_of_a_bend(np.zeros(3)), 1e-6)
+    vessel = _vessel(_named(path, "cap-2", "cap-1"))
+    assert _volume(vessel) == pytest.approx(_VOLUME, rel=1e-3)
+    for opening in vessel.lattice.openings:
+        assert opening.diameter(2e-6) == pytest.approx(11.85e-6, rel=1e-3)
+    assert not any("moved" in line for line in vessel.lattice.notices)
+
+
+def test_uneven_rims_are_moved_into_a_plane_before_they_are_capped(tmp_path: Path) -> None:
+    bend, path = read_surface(HERE / "bend.obj", 1e-6), tmp_path / "walls.stl"
+    # In mm: about 1 % of the diameter.
+    noise = np.random.default_rng(1).uniform(-1.2e-4, 1.2e-4, bend.points.shape)
+    write_stl(path, _walls_of_a_bend(noise), 1e-6)
+    vessel = _vessel(_named(path, "cap-2", "cap-1"))
+    for name in ("cap-1", "cap-2"):
+        (line,) = (n for n in vessel.lattice.notices if f"'{name}' flat" in n)
+        assert re.search(r", its rim moved by up to 0\.\d+ um into a plane$", line)
+    assert _volume(vessel) == pytest.approx(_VOLUME, rel=5e-3)
+
+
+def test_narrow_triangles_of_an_end_are_a_part_of_it() -> None:
+    """Of a box whose end has a point beside a diagonal, out of its plane by rounding."""
+    box = cuboid((2.0, 1.0, 1.0))
+    corners, groups = list(box.corners), list(box.groups)
+    end = box.names.index("outlet")
+    (one, other) = (k for k, group in enumerate(groups) if group == end)
+    shared = [p for p in corners[one] if (p == corners[other]).all(axis=1).any()]
+    middle = np.mean(shared, axis=0) + [1e-6, 0.0, 0.0]
+    (tip,) = (p for p in corners[one] if not any((p == q).all() for q in shared))
+    inner = 0.999 * np.mean(shared, axis=0) + 0.001 * tip
+    inner[0] = 2.0
+    a, b = shared
+    # The half of the square around the point, and narrow triangles between it and the diagonal.
+    new = [[tip, a, inner], [tip, inner, b], [a, middle, inner], [middle, b, inner]]
+    new += [[a, other_tip, middle] for other_tip in [_apart(corners[other], shared)]]
+    new += [[other_tip, b, middle] for other_tip in [_apart(corners[other], shared)]]
+    kept = [k for k in range(len(groups)) if k not in (one, other)]
+    surface = make_surface(
+        [*(corners[k] for k in kept), *map(np.array, new)],
+        [*(groups[k] for k in kept), *[end] * len(new)],
+        box.names,
+        tolerance=1e-12,
+    )
+    assert check_surface(surface).faults == ()
+    (whole,) = (e for e in flat_ends(surface) if e.group == "outlet")
+    assert len(whole.triangles) == len(new)
+
+
+def _apart(triangle: np.ndarray, shared: list[np.ndarray]) -> np.ndarray:
+    """The corner of a triangle that is none of the shared ones."""
+    (corner,) = (p for p in triangle if not any((p == q).all() for q in shared))
+    return np.asarray(corner)
 
 
 @pytest.mark.parametrize(

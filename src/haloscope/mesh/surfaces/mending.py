@@ -13,6 +13,7 @@ from haloscope.errors import InputError, counted
 from haloscope.mesh.surfaces.crossings import cut_by_plane
 from haloscope.mesh.surfaces.surface_openings import SurfaceEnd, flat_ends, vessel_direction
 from haloscope.mesh.surfaces.surfaces import (
+    LEVEL,
     Floats,
     Integers,
     Surface,
@@ -200,6 +201,9 @@ def _capped(surface: Surface, loop: Loop) -> tuple[Surface, str, str]:
         cut = (
             f", cut off {surface.unit.length(float(f'{loop.diameter:.3g}'))} before its uneven rim"
         )
+    surface, moved = _levelled(surface, loop)
+    if moved:
+        cut += f", its rim moved by up to {surface.unit.length(float(f'{moved:.2g}'))} into a plane"
     name = _free_name(surface.names, "open end")
     capped = _filled(replace(surface, names=(*surface.names, name)), loop, len(surface.names))
     if capped is None:
@@ -209,6 +213,17 @@ def _capped(surface: Surface, loop: Loop) -> tuple[Surface, str, str]:
             remedy="cut it flat, or close it with a mesh repair tool",
         )
     return capped, f"capped an open end '{name}' flat, {width} wide, at {place}{cut}", name
+
+
+def _levelled(surface: Surface, loop: Loop) -> tuple[Surface, float]:
+    """The surface with a rim moved into its plane, and how far at most in m; 0 where it is in it."""
+    height = (surface.points[loop.points] - loop.middle) @ loop.normal
+    most = float(np.abs(height).max())
+    if most <= LEVEL / 2 * loop.diameter:
+        return surface, 0.0
+    points = surface.points.copy()
+    points[loop.points] -= height[:, None] * loop.normal
+    return replace(surface, points=points), most
 
 
 def _sizes(surface: Surface, loop: Loop) -> tuple[str, str]:

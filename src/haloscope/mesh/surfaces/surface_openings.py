@@ -12,7 +12,14 @@ from haloscope.mesh.lattice.lattice_runs import Runs, raster
 from haloscope.mesh.lattice.openings import ALONG, Opening
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
 from haloscope.mesh.surfaces.crossings import cut_by_plane
-from haloscope.mesh.surfaces.surfaces import Integers, Surface, connected_parts, edges_of, paired
+from haloscope.mesh.surfaces.surfaces import (
+    LEVEL,
+    Integers,
+    Surface,
+    connected_parts,
+    edges_of,
+    paired,
+)
 
 Floats = NDArray[np.float64]
 
@@ -88,12 +95,28 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
     result = []
     for number in np.flatnonzero(ends)[np.argsort(-area[ends], kind="stable")]:
         own = np.flatnonzero(part == number)
+        own = _with_narrow(surface, own, part, normal[number], float(area[number]))
         groups = np.bincount(surface.groups[own], areas[own], len(surface.names))
         middle = (areas[own, None] * corners[own]).sum(axis=0) / area[number]
         direction = normal[number] / np.linalg.norm(normal[number])
         group = surface.names[int(groups.argmax())]
         result.append(SurfaceEnd(group, middle, direction, float(area[number]), own))
     return result
+
+
+def _with_narrow(
+    surface: Surface, own: Integers, part: Integers, normal: Floats, area: float
+) -> Integers:
+    """Triangles of an end with those between them that are so narrow that rounding turned them out of its plane."""
+    at_end = np.zeros(len(surface.points), bool)
+    at_end[surface.triangles[own].ravel()] = True
+    others = np.flatnonzero(at_end[surface.triangles].all(axis=1) & (part != part[own[0]]))
+    if not len(others):
+        return own
+    corners = surface.corners[others]
+    height = (corners - surface.corners[own].mean(axis=(0, 1))) @ (normal / np.linalg.norm(normal))
+    level = np.abs(height).max(axis=1) <= LEVEL * math.sqrt(area)
+    return np.sort(np.concatenate([own, others[level]]))
 
 
 def wall_diameter(surface: Surface) -> float:

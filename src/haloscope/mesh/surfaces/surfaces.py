@@ -100,6 +100,23 @@ def orientation(triangles: Integers, areas: NDArray[np.float64], points: int) ->
 
 Floats = NDArray[np.float64]
 
+LEVEL = 1e-3
+"""Distance from the plane of an end over its diameter within which its points are in it."""
+
+
+def level_triangles(corners: Floats, normals: Floats, normal: Floats, cosine: float) -> Flags:
+    """Which triangles of an end lie in its plane, (triangles,).
+
+    `normal`: of the end, of length 1; `cosine`: least one between normals of larger triangles. Of small or narrow
+    ones rounding of the corners turns the normals, so that only their distances from the plane tell.
+    """
+    areas = np.linalg.norm(normals, axis=1)
+    middle = areas @ corners.mean(axis=1) / (areas.sum() or 1.0)
+    diameter = 2 * np.sqrt(areas.sum() / np.pi)
+    near = np.abs((corners - middle) @ normal).max(axis=1) <= LEVEL * diameter
+    return np.asarray((normals @ normal >= cosine * areas) | near)
+
+
 # Share of the diagonal of the bounding box within which two points are one: single precision,
 # in which most files are written, keeps about seven digits.
 MERGE_TOLERANCE = 1e-6
