@@ -13,7 +13,6 @@ from haloscope.mesh.lattice.openings import ALONG, Opening
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
 from haloscope.mesh.surfaces.crossings import cut_by_plane
 from haloscope.mesh.surfaces.surfaces import (
-    LEVEL,
     Integers,
     Surface,
     connected_parts,
@@ -30,6 +29,9 @@ _LEAST_COMPACT = 0.6
 # Mean cosine between the normal of an end and those of the wall around it: 1 within a wall.
 _MOST_LEVEL = 0.5
 _MERGED = 1e-9
+# Heights, over the largest coordinate, of triangles that rounding to single precision turns by more than planes may
+# differ.
+_NARROW = 100 * 2.0**-23
 # Share of its group's area from which on an end is its group.
 _WHOLE_GROUP = 0.99
 # Planes across a vessel on which its wall is looked at, in radii of the opening from its plane.
@@ -71,6 +73,7 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
     tail, head, key = edges_of(triangles, points)
     one, other = paired(key)
     a, b = one // 3, other // 3
+    units = units[_beside_narrow(surface, units, one, other)]
     cosine = np.einsum("ij,ij->i", units[a], units[b])
     within = cosine > _COPLANAR
     part = connected_parts(count, a[within], b[within])
@@ -95,7 +98,6 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
     result = []
     for number in np.flatnonzero(ends)[np.argsort(-area[ends], kind="stable")]:
         own = np.flatnonzero(part == number)
-        own = _with_narrow(surface, own, part, normal[number], float(area[number]))
         groups = np.bincount(surface.groups[own], areas[own], len(surface.names))
         middle = (areas[own, None] * corners[own]).sum(axis=0) / area[number]
         direction = normal[number] / np.linalg.norm(normal[number])
@@ -104,19 +106,24 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
     return result
 
 
-def _with_narrow(
-    surface: Surface, own: Integers, part: Integers, normal: Floats, area: float
-) -> Integers:
-    """Triangles of an end with those between them that are so narrow that rounding turned them out of its plane."""
-    at_end = np.zeros(len(surface.points), bool)
-    at_end[surface.triangles[own].ravel()] = True
-    others = np.flatnonzero(at_end[surface.triangles].all(axis=1) & (part != part[own[0]]))
-    if not len(others):
-        return own
-    corners = surface.corners[others]
-    height = (corners - surface.corners[own].mean(axis=(0, 1))) @ (normal / np.linalg.norm(normal))
-    level = np.abs(height).max(axis=1) <= LEVEL * math.sqrt(area)
-    return np.sort(np.concatenate([own, others[level]]))
+def _beside_narrow(surface: Surface, units: Floats, one: Integers, other: Integers) -> Integers:
+    """For narrow triangles within a plane, whose normals rounding turns, one beside them; else the triangle itself.
+
+    `units`: normals of length 1; `one`, `other`: edges that two triangles share.
+    """
+    count = len(surface.triangles)
+    sides = np.linalg.norm(np.roll(surface.corners, -1, axis=1) - surface.corners, axis=2)
+    least = _NARROW * float(np.abs(surface.bounds).max())
+    narrow = 2 * np.linalg.norm(surface.normals, axis=1) < least * sides.max(axis=1)
+    across = np.full(3 * count, -1)
+    across[one], across[other] = other // 3, one // 3
+    # Across the longest side, and across the two others, of which one faces the same way: else they are at an edge.
+    own = np.arange(count)
+    order = np.argsort(-sides, axis=1, kind="stable")
+    near = across[3 * own[:, None] + order]
+    alike = np.einsum("ij,ikj->ik", units[near[:, 0]], units[near[:, 1:]]) > _COPLANAR
+    within = narrow & (near[:, 0] >= 0) & (alike & (near[:, 1:] >= 0)).any(axis=1)
+    return np.where(within, near[:, 0], own)
 
 
 def wall_diameter(surface: Surface) -> float:
