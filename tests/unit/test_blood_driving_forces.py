@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from closed_surfaces import tube
+from closed_surfaces import random_turn, tube
 from refusals import refused
 
 from haloscope.case.tables import check
@@ -194,6 +194,31 @@ def test_a_plane_that_cuts_a_vessel_obliquely_is_reported_or_refused(tmp_path):
                 location="blood.openings in",
                 problem="obliquely at .* its normal is 60 degrees",
                 allowed="at most 50 degrees",
+            ):
+                _report(table)
+            continue
+        lines = [line for line in _report(table) if "cuts the vessel obliquely" in line]
+        assert len(lines) == (2 if said else 0)
+        assert all(said in line for line in lines)
+
+
+def test_ends_cut_obliquely_are_reported_or_refused_in_any_direction(tmp_path):
+    straight, path = tube(5.0, 30.0, step=2.0), tmp_path / "tube.stl"
+    for degrees, said in ((15.0, ""), (30.0, "is 30 degrees"), (55.0, "refused")):
+        # Moved along itself the wall stays the same cylinder, and its ends are cut across or askew.
+        shear = np.eye(3)
+        shear[0, 1] = np.tan(np.radians(degrees))
+        turn = random_turn(1)
+        corners = straight.corners @ (turn @ shear).T
+        write_stl(path, make_surface(corners, straight.groups, straight.names))
+        openings = [
+            {"name": "inlet", "kind": "velocity", "value": 1e-3},
+            {"name": "outlet", "kind": "pressure"},
+        ]
+        table = _table(surface={"file": str(path), "scale_um": 1.0}, openings=openings)
+        if said == "refused":
+            with refused(
+                location="blood.openings inlet", problem="is 55 degrees from the vessel's axis"
             ):
                 _report(table)
             continue

@@ -15,12 +15,15 @@ from refusals import refused
 from haloscope.case.tables import check
 from haloscope.device import open_device
 from haloscope.exchange.ranks.world import World
+from haloscope.mesh.lattice.lattice_parts import take
 from haloscope.mesh.surfaces.surface_files import write_stl
 from haloscope.numerics.reduce import exact_bin_sums, exact_sum, total
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling.inside import moved_volumes, outermost
+from haloscope.solvers.blood.fluid.boundaries import OpeningLinks
+from haloscope.solvers.blood.fluid.lattice import VELOCITIES
 from haloscope.solvers.blood.membranes.meshes import icosphere, red_cell
-from haloscope.solvers.blood.outputs.results import RunResults
+from haloscope.solvers.blood.outputs.results import RunResults, flow_lines, wall_warnings
 from haloscope.solvers.blood.outputs.wall_stress import (
     distances_and_normals,
     viscous_stress,
@@ -272,6 +275,85 @@ def test_layers_before_openings_have_the_wall_stress_of_the_others(tmp_path, axi
 
 
 # Cells
+
+
+# Mass
+
+
+def _open_tube(walls):
+    openings = [
+        {"name": "inlet", "kind": "velocity", "value": 0.05},
+        {"name": "outlet", "kind": "pressure"},
+    ]
+    shape = {"radius_um": 4.0, "length_um": 14.0, "periodic": False}
+    return begin({"tube": shape, "walls": {"kind": walls}, "openings": openings})[0]
+
+
+@pytest.mark.parametrize("walls", ["halfway", "interpolated"])
+def test_the_mass_in_a_tube_changes_by_what_passes_openings_and_walls(walls):
+    solver = _open_tube(walls)
+    unit = solver.units.density * solver.units.spacing**3
+
+    def mass():
+        return float(solver.fluid.populations()[:, : solver.part.bulk].sum())
+
+    before = mass()
+    for _ in range(5):
+        solver.advance(1)
+        rates = solver.diagnostics()
+        change, before = mass() - before, mass()
+        at_walls = rates["wall_mass_flow"]
+        gain = rates["mass_flow_inlet"] + rates["mass_flow_outlet"] + at_walls
+        assert gain * solver.units.time_step / unit == pytest.approx(change, abs=1e-10)
+        assert abs(change) > 1e-2
+        assert (abs(at_walls) > 1e-3 * rates["mass_flow_inlet"]) == (walls == "interpolated")
+    # From populations that a step left with neighbours, too, and that a restart has set.
+    passed = solver.fluid.passed_across(1).sum()
+    solver.fluid.set_populations(solver.fluid.populations())
+    assert solver.fluid.passed_across(1).sum() == pytest.approx(passed, rel=1e-12)
+
+
+def test_ranks_share_the_links_between_an_opening_and_the_vessel():
+    solver = _open_tube("halfway")
+    lattice = solver.vessel.lattice
+    numbers, shape = lattice.points, lattice.shape
+    tags = lattice.opening_numbers(numbers)
+    outward = [opening.normal for opening in lattice.openings]
+
+    def links(box):
+        part = take(numbers, shape, box, 2, VELOCITIES[1:], openings=tags, outward=outward)
+        on_edge = (part.sources >= part.owned).any(axis=0)
+        own = OpeningLinks.of(part, 0, on_edge)
+        ends = part.numbers[own.points], part.numbers[own.sources]
+        return set(zip(*ends, own.directions.tolist(), own.signs.tolist(), strict=True))
+
+    whole = links(((0, 0, 0), shape))
+    # Through the plane of the opening, and through planes across it.
+    for axis, at in ((0, 1), (1, 4), (2, 3)):
+        low, high = list(shape), [0, 0, 0]
+        low[axis], high[axis] = at, at
+        parts = links(((0, 0, 0), low)), links((high, shape))
+        assert parts[0] | parts[1] == whole
+        assert not parts[0] & parts[1]
+    assert sum(sign for *_, sign in whole) == 0
+    assert len(whole) > 8 * len(lattice.openings[0].numbers)
+
+
+def test_much_that_interpolated_walls_gain_is_a_warning():
+    table = _open_tube("interpolated")._table
+    rates = {"mass_flow_inlet": 2.0, "mass_flow_outlet": -2.06, "wall_mass_flow": 0.06}
+    (line,) = wall_warnings(rates, table)
+    assert "gained 3 % of the inflow, so the outflow is too large" in line
+    assert "set blood.spacing_um = 0.577 or less" in line
+    assert wall_warnings({**rates, "wall_mass_flow": 0.019}, table) == []
+    lines = flow_lines({"flow_inlet": 1.0, "flow_outlet": -1.0, **rates}, interpolated=True)
+    assert lines[1].endswith("inflow less outflow -3 %, with 3 % gained at interpolated walls")
+    rates = {"mass_flow_inlet": 2.0, "mass_flow_outlet": -1.9, "wall_mass_flow": -0.01}
+    lines = flow_lines({"flow_inlet": 1.0, "flow_outlet": -1.0, **rates}, interpolated=True)
+    assert lines[1].endswith(
+        "inflow less outflow 5 %, of which 0.5 % were lost at interpolated walls; 4.5 % are stored in a flow that "
+        "is not yet steady"
+    )
 
 
 def _with_a_capsule(profile):

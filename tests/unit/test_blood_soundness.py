@@ -124,6 +124,68 @@ def test_an_inflow_beyond_the_method_is_refused_with_a_step_that_is_not():
     report(_table(tube=tube, openings=openings, time_step_us=step))
 
 
+def _opened(value, outlet=0.0, **changes):
+    """A short tube of ten spacings across, near the shortest step."""
+    openings = [
+        {"name": "inlet", "kind": "velocity", "value": value},
+        {"name": "outlet", "kind": "pressure", "value": outlet},
+    ]
+    return _table(
+        **{
+            "tube": {"radius_um": 50.0, "length_um": 120.0, "periodic": False},
+            "spacing_um": 10.0,
+            "relaxation_time": 0.512,
+            "pressure_gradient_pa_m": [0.0, 0.0, 0.0],
+            "openings": openings,
+            **changes,
+        }
+    )
+
+
+_GRID = "the grid Reynolds number u dx / nu is"
+
+
+def test_flows_that_break_at_openings_are_reported_with_a_spacing_and_a_speed_that_do_not():
+    # 1.17 mm^2/s over 10 um: 0.117 m/s are one, and the peak is twice the mean.
+    assert derived(_opened(0.4))["grid Reynolds number"] == pytest.approx(6.833, rel=1e-3)
+    assert not any(_GRID in line for line in report(_opened(0.4)))
+    (line,) = (line for line in report(_opened(0.6)) if _GRID in line)
+    assert line.startswith("warning: blood.openings inlet: ")
+    assert "recommended: at most 9 at openings" in line
+    slower = float(re.search(r"lower value to ([0-9.]+) m/s", line).group(1))
+    finer = _number("spacing_um", line)
+    assert (slower, finer) == (0.526, 8.78)
+    whole = {"radius_um": 50.0, "length_um": 14 * finer, "periodic": False}
+    for changes in ({"value": slower}, {"value": 0.6, "spacing_um": finer, "tube": whole}):
+        assert not any(_GRID in line for line in report(_opened(**changes)))
+    with refused(location="inlet", problem=_GRID, allowed="below 18 .recommended: at most 9"):
+        report(_opened(1.1, relaxation_time=0.502))
+    # Without openings nothing breaks there.
+    assert "grid Reynolds number" not in derived(_table())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"value": -0.2},
+        {"signal": "cos(2*pi*t)"},
+        {"pair": [{"name": "inlet", "kind": "pressure", "value": 500.0}]},
+    ],
+    ids=["sucked", "backwards", "pressed"],
+)
+def test_fluid_that_comes_in_at_a_pressure_bears_less(changes):
+    table = _opened(0.2)
+    inlet, outlet = ({"name": o.name, "kind": o.kind, "value": o.value} for o in table.openings)
+    inlet |= {key: value for key, value in changes.items() if key != "pair"}
+    (inlet,) = changes.get("pair", [inlet])
+    assert not any(_GRID in line for line in report(table, 1.0))
+    table = _opened(0.2, openings=[inlet, outlet])
+    (line,) = (line for line in report(table, 1.0) if _GRID in line)
+    where = "inlet" if "pair" in changes else "outlet"
+    assert "recommended: at most 3 where fluid comes in at a pressure" in line
+    assert line.startswith(f"warning: blood.openings {where if 'pair' in changes else 'inlet'}: ")
+
+
 def _number(key, message):
     return float(re.search(rf"{key} = ([0-9.e-]+)", message).group(1))
 

@@ -11,6 +11,8 @@ import h5py
 import numpy as np
 import pytest
 from lattice_tables import TwoArrays, box_part
+from open_vessels import solver_of
+from refusals import refused
 from small_fluids import fixture_device, random_start  # noqa: F401
 
 from haloscope.case.tables import check
@@ -254,6 +256,39 @@ def test_a_bend_conserves_mass_and_carries_the_given_flow(
     assert out == pytest.approx(into, rel=1e-5)
     # Volumes differ by the densities.
     assert 0 < -numbers["flow_outlet"] / numbers["flow_inlet"] - 1 < 2e-3
+
+
+@pytest.mark.parametrize("walls", ["halfway", "interpolated"])
+def test_inflow_less_outflow_is_what_is_lost_at_walls(walls: str) -> None:
+    surface = {"file": str(HERE / "bend.obj"), "scale_um": 1.0}
+    solver = solver_of(
+        spacing_um=2.0,
+        relaxation_time=1.0,
+        surface=surface,
+        walls={"kind": walls},
+        openings=[
+            {"name": "inlet", "kind": "velocity", "value": 2e-3},
+            {"name": "outlet", "kind": "pressure"},
+        ],
+    )
+    solver.advance(2501)
+    numbers = solver.diagnostics()
+    into, gained = numbers["mass_flow_inlet"], numbers["wall_mass_flow"]
+    missing = into + numbers["mass_flow_outlet"]
+    assert abs(missing + gained) < 1e-4 * into
+    *_, line, _ = solver.headline(numbers)
+    if walls == "halfway":
+        assert gained == 0.0
+        assert line.endswith("%")
+        assert "walls" not in line
+    else:
+        # On so coarse a lattice: six spacings across.
+        assert gained == pytest.approx(0.0276 * into, rel=0.01)
+        assert line.endswith(
+            "inflow less outflow -2.76 %, with 2.76 % gained at interpolated walls"
+        )
+    warnings = [line for line in solver.finish(None, {}).notices if "interpolated walls" in line]
+    assert len(warnings) == (walls == "interpolated")
 
 
 def test_a_restart_has_the_same_bits(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from closed_surfaces import tube
+from closed_surfaces import cuboid, moved, random_turn, tube
 from json_schemas import faults
 from refusals import refused
 
@@ -228,6 +228,99 @@ def test_strips_of_a_vtp_file_are_triangles(tmp_path: Path) -> None:
     assert surface.notices == ()
 
 
+# A prism over an arrow: a fan around its first corner would turn triangles over.
+_ARROW = np.array([[0, 0], [3, -2], [1, 0], [3, 2]], float)
+_PRISM = np.concatenate([np.c_[_ARROW, np.zeros(4)], np.c_[_ARROW, np.ones(4)]])[
+    [1, 2, 3, 0, 5, 6, 7, 4]
+]
+_SIDES = [[0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
+_ARROWS = [*_SIDES, [3, 2, 1, 0], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("kind", ["vtp", "ply", "obj"])
+def test_polygons_that_are_not_convex_are_cut_at_their_ears(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"prism.{kind}"
+    if kind == "ply":
+        path.write_bytes(_ply("ascii", _PRISM, _ARROWS))
+    elif kind == "obj":
+        lines = [f"v {x} {y} {z}" for x, y, z in _PRISM]
+        lines += [f"f {' '.join(str(k + 1) for k in face)}" for face in _ARROWS]
+        path.write_text("\n".join(lines))
+    else:
+        # As VMTK's capper writes it: polygons, each cap with a number of its own.
+        numbers = " ".join(str(number) for face in _ARROWS for number in face)
+        path.write_text(
+            '<VTKFile type="PolyData" version="0.1" byte_order="LittleEndian"><PolyData>'
+            '<Piece NumberOfPoints="8" NumberOfPolys="6"><CellData Scalars="CellEntityIds">'
+            '<DataArray type="Int64" Name="CellEntityIds" format="ascii">1 1 1 1 2 3</DataArray></CellData>'
+            '<Points><DataArray type="Float64" Name="Points" NumberOfComponents="3" format="ascii">'
+            f"{' '.join(map(str, _PRISM.ravel()))}</DataArray></Points><Polys>"
+            f'<DataArray type="Int64" Name="connectivity" format="ascii">{numbers}</DataArray>'
+            '<DataArray type="Int64" Name="offsets" format="ascii">4 8 12 16 20 24</DataArray>'
+            "</Polys></Piece></PolyData></VTKFile>"
+        )
+    surface = read_surface(path)
+    assert surface.volume == pytest.approx(2.0, rel=1e-12)
+    assert check(surface).faults == ()
+    assert np.linalg.norm(surface.normals, axis=1).sum() == pytest.approx(
+        2 * 2.0 + 2 * (13**0.5 + 8**0.5)
+    )
+    assert len(crossing_pairs(surface)) == 0
+    if kind == "vtp":
+        assert surface.names == ("1", "2", "3")
+
+
+def _mesh_complete(folder: Path, *, walls_apart: bool = False) -> Surface:
+    """A folder as SimVascular writes it: the exterior, the walls, and a file for each face."""
+    bend = _bend()
+    (folder / "mesh-surfaces").mkdir(parents=True)
+    walls = bend.groups == bend.names.index("wall")
+    parts = {
+        "mesh-complete.exterior": np.ones(len(walls), bool),
+        "walls_combined": walls,
+        "mesh-surfaces/inflow": bend.groups == bend.names.index("inlet"),
+        "mesh-surfaces/outlet-1": bend.groups == bend.names.index("outlet"),
+    }
+    if not walls_apart:
+        parts["mesh-surfaces/wall_vessel"] = walls
+    for name, mask in parts.items():
+        own = replace(bend, triangles=bend.triangles[mask], groups=bend.groups[mask])
+        (folder / f"{name}.vtp").write_bytes(_vtp("raw zlib", own))
+    return bend
+
+
+@pytest.mark.parametrize("walls_apart", [False, True])
+def test_a_folder_of_faces_is_one_vessel_with_their_names(
+    tmp_path: Path, walls_apart: bool, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    folder = tmp_path / "mesh-complete"
+    bend = _mesh_complete(folder, walls_apart=walls_apart)
+    surface = mended(read_surface(folder, 1e-6))
+    walls = "walls_combined" if walls_apart else "wall_vessel"
+    assert surface.names == ("inflow", "outlet-1", walls)
+    assert surface.notices == ()
+    assert surface.volume == pytest.approx(bend.volume, rel=1e-9)
+    assert [end.group for end in surface_ends(surface)] == ["outlet-1", "inflow"]
+    if not walls_apart:
+        faces = read_surface(folder / "mesh-surfaces", 1e-6)
+        assert faces.names == surface.names
+    # The whole exterior has face ids, and the walls alone open ends.
+    assert read_surface(folder / "mesh-complete.exterior.vtp").names == ("5", "6", "7")
+    alone = mended(read_surface(folder / "walls_combined.vtp", 1e-6))
+    assert alone.names == ("5", "cap-1", "cap-2")
+    assert alone.volume == pytest.approx(bend.volume, rel=1e-6)
+    code, out, err = call("surface", folder, "--scale-um", "1", "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert "inflow" in out
+    with refused(location="inflow.vtp", problem="in one plane: it is one face of a vessel"):
+        mended(read_surface(folder / "mesh-surfaces" / "inflow.vtp", 1e-6))
+    with refused(location="surface file", problem="a folder without VTP files"):
+        read_surface(tmp_path)
+    (folder / "mesh-surfaces" / "inflow.vtp").write_text("<VTKFile")
+    with refused(location=r"surface file .*mesh-complete: inflow\.vtp", problem="XML"):
+        read_surface(folder)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -374,6 +467,16 @@ def test_ears_cover_a_polygon_that_is_not_convex() -> None:
     x, y = star.T
     assert (areas > 0).all()
     assert areas.sum() == pytest.approx((x * np.roll(y, -1) - y * np.roll(x, -1)).sum() / 2)
+    # With corners on a line, but for rounding, that no ear may cut off.
+    x = np.linspace(0, 1, 5)[:-1]
+    line = np.concatenate([np.stack([x, 0 * x], axis=1), np.stack([1 + 0 * x, x], axis=1)])
+    square = np.concatenate([line, 1 - line]) + 1e-16 * np.arange(32).reshape(16, 2) ** 2
+    ears = clipped_ears(square)
+    assert ears is not None
+    a, b, c = np.moveaxis(square[ears], 1, 0)
+    areas = ((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]) / 2
+    assert areas.min() > 0.01
+    assert areas.sum() == pytest.approx(1.0)
     eight = np.array([[0, 0], [1, 1], [1, 0], [0, 1]], float)
     assert clipped_ears(eight) is None
 
@@ -385,10 +488,10 @@ def test_ends_are_extended_along_their_normals() -> None:
     assert longer.names == bend.names
     grown = sum(end.area * 1.5 * end.diameter for end in surface_ends(bend))
     assert longer.volume == pytest.approx(bend.volume + grown, rel=1e-6)
-    for end, moved in zip(surface_ends(bend), surface_ends(longer), strict=True):
-        assert end.group == moved.group
+    for end, longer_end in zip(surface_ends(bend), surface_ends(longer), strict=True):
+        assert end.group == longer_end.group
         np.testing.assert_allclose(
-            moved.middle, end.middle + 1.5 * end.diameter * end.normal, atol=1e-11
+            longer_end.middle, end.middle + 1.5 * end.diameter * end.normal, atol=1e-11
         )
     assert extended(bend, 0.0) is bend
 
@@ -406,6 +509,44 @@ def test_a_plane_of_any_direction_opens_a_vessel() -> None:
     assert cut.volume == pytest.approx(bend.volume - lost, rel=1e-4)
     with refused(location="opening 'in'", problem="does not meet the surface"):
         opened(bend, "in", point + 1e-3, inlet.normal)
+
+
+def _box_of_squares() -> Surface:
+    """A duct whose flat walls have a grid of points: sections have many points on a line."""
+    corners, box = cuboid((24e-6, 6e-6, 6e-6)).corners, cuboid((24e-6, 6e-6, 6e-6))
+    groups = box.groups
+    for _ in range(2):
+        a, b, c = np.moveaxis(corners, 1, 0)
+        ab, bc, ca = (a + b) / 2, (b + c) / 2, (c + a) / 2
+        corners = np.concatenate(
+            [np.stack(t, axis=1) for t in ((a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca))]
+        )
+        groups = np.tile(groups, 4)
+    return make_surface(corners, groups, box.names, unit=MICROMETRE)
+
+
+@pytest.mark.parametrize("kind", ["tube", "box"])
+@pytest.mark.parametrize("beside", [0.0, 1e-9, 2e-8])
+def test_sections_at_points_of_the_mesh_leave_no_triangle_without_area(
+    kind: str, beside: float
+) -> None:
+    whole = _box_of_squares() if kind == "box" else tube(3e-6, 24e-6, step=1.5e-6)
+    assert check(whole).faults == ()
+    middle = np.array([0.0, 3e-6, 3e-6]) if kind == "box" else np.zeros(3)
+    area = np.linalg.norm(whole.normals[whole.group("inlet")].sum(axis=0))
+    for seed in range(4):
+        turn = random_turn(seed)
+        turned = moved(whole, turn)
+        # Through points of the mesh, across the vessel and askew.
+        slope = np.array([1.0, 0.25 * (seed % 2), 0.1 * (seed > 1)])
+        length = 12e-6 + beside
+        point = turn @ (middle + np.array([length, 0.0, 0.0]))
+        cut = opened(turned, "out", point, turn @ slope)
+        assert check(cut).faults == ()
+        assert cut.volume == pytest.approx(area * length, rel=2e-3)
+        (end,) = (one for one in surface_ends(cut) if one.group == "out")
+        assert end.normal @ (turn @ slope) == pytest.approx(np.linalg.norm(slope), rel=1e-9)
+        assert end.area == pytest.approx(area * np.linalg.norm(slope), rel=5e-3)
 
 
 def test_an_end_is_chosen_by_a_point_in_it() -> None:

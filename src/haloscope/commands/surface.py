@@ -25,7 +25,11 @@ def register(app: typer.Typer) -> None:
 
 def surface(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Surface of triangles: STL, OBJ, PLY or VTP.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Surface of triangles: STL, OBJ, PLY or VTP, or a folder with a VTP file for each face.",
+        ),
     ],
     scale_um: Annotated[
         float | None,
@@ -66,10 +70,13 @@ def surface(
     write_stl(stl, whole, factor)
     _draw(whole, picture, file.name)
     result |= {"mended": str(stl), "picture": str(picture)}
+    warnings = _implausible(result)
     if as_json:
+        for line in warnings:
+            print(line, file=sys.stderr)
         print(json.dumps(result))
         return
-    for line in whole.notices:
+    for line in (*whole.notices, *warnings):
         print(line, file=sys.stderr)
     for row in _rows(result, unit.name):
         print(row)
@@ -91,8 +98,10 @@ def _described(surface: Any, file: Path, scale_um: float | None) -> dict[str, An
         for end in surface_ends(surface)
     ]
     width = max((end["diameter"] for end in ends), default=0.0)
+    plausible = scale_um is not None and _NARROWEST <= width <= _WIDEST
+    raw = width / (scale_um or 1.0)
     fitting = {
-        name: scale for name, scale in _UNITS.items() if _NARROWEST <= width * scale <= _WIDEST
+        name: scale for name, scale in _UNITS.items() if _NARROWEST <= raw * scale <= _WIDEST
     }
     return {
         "file": str(file),
@@ -101,9 +110,22 @@ def _described(surface: Any, file: Path, scale_um: float | None) -> dict[str, An
         "groups": list(surface.names),
         "volume": surface.volume / length**3,
         "openings": ends,
-        "fitting_scales_um": fitting if scale_um is None else {},
+        "fitting_scales_um": {} if plausible else fitting,
         "repairs": list(surface.notices),
     }
+
+
+def _implausible(result: dict[str, Any]) -> list[str]:
+    """A warning of a scale with which the widest end is no vessel's."""
+    width = max((end["diameter"] for end in result["openings"]), default=0.0)
+    if result["scale_um"] is None or not width or _NARROWEST <= width <= _WIDEST:
+        return []
+    texts = [f"{scale:g} for {name}" for name, scale in result["fitting_scales_um"].items()]
+    remedy = f"give --scale-um {' or '.join(texts)}" if texts else "check the unit of the file"
+    return [
+        f"warning: --scale-um {result['scale_um']:g}: the widest end is {width:.2g} um wide, which is implausible "
+        f"(vessels: {_NARROWEST:g} to {_WIDEST:g} um); {remedy}"
+    ]
 
 
 def _rows(result: dict[str, Any], unit: str) -> list[str]:

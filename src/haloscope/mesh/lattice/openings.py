@@ -21,7 +21,7 @@ from haloscope.mesh.lattice.tilted_openings import (
     is_tilted,
     outline,
 )
-from haloscope.mesh.surfaces.surfaces import Surface, connected_parts, spread
+from haloscope.mesh.surfaces.surfaces import Surface, connected_parts, level_triangles, spread
 
 # An opening lies on a plane of lattice points, the one nearest to where it was asked for. Its points
 # are those of the plane before it, moved by one spacing along the axis: so every point of an opening
@@ -126,7 +126,7 @@ def _wanted(opening: str | OpeningPlane, surface: Surface) -> _Wanted:
     # Of length 1 where the group is flat, 0 where it is closed; adding 0 makes 0 of -0.
     shown = np.round(sum_of_normals / (lengths.sum() or 1.0), 3) + 0.0
     axis, direction = _axis(opening, sum_of_normals, shown)
-    flat = normals[:, axis] * direction >= (1 - ALONG) * lengths
+    flat = level_triangles(surface.corners[chosen], normals, direction * np.eye(3)[axis], 1 - ALONG)
     if not flat.all():
         place = surface.corners[chosen[flat.argmin()]].mean(axis=0)
         raise InputError(

@@ -12,7 +12,7 @@ from haloscope.errors import InputError
 from haloscope.mesh.lattice.lattice_runs import Runs, raster, unraster
 from haloscope.mesh.lattice.link_crossings import first_crossings
 from haloscope.mesh.lattice.shapes import Grid
-from haloscope.mesh.surfaces.surfaces import Surface, edges_of
+from haloscope.mesh.surfaces.surfaces import Surface, edges_of, level_triangles
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -84,7 +84,7 @@ def find_tilted(surface: Surface, grid: Grid, runs: Runs, name: str) -> TiltedOp
     size = float(np.linalg.norm(normals.sum(axis=0)))
     normal = normals.sum(axis=0) / size
     corners = surface.corners[own]
-    level = normals @ normal >= _FLAT * areas
+    level = level_triangles(corners, normals, normal, _FLAT)
     if not level.all():
         first = surface.unit.place(corners[level.argmin()].mean(axis=0))
         raise InputError(

@@ -13,11 +13,15 @@ from haloscope.errors import InputError, counted
 from haloscope.mesh.surfaces.crossings import cut_by_plane
 from haloscope.mesh.surfaces.surface_openings import SurfaceEnd, flat_ends, vessel_direction
 from haloscope.mesh.surfaces.surfaces import (
+    LEVEL,
     Floats,
     Integers,
     Surface,
+    clipped_ears,
     connected_parts,
     edges_of,
+    flat_triangles,
+    in_plane,
     make_surface,
 )
 
@@ -34,6 +38,10 @@ _BESIDE = 0.25
 _CLEAR = 1e-6
 # Areas that differ by less count as equal: then the place gives the order.
 _EQUAL_AREAS = 1e-3
+# Corners nearer to the plane of a section than this share of the sides that it cuts are moved into it.
+_CLOSE = 0.02
+# Length of the sum of all normals over the area, above which the triangles lie in a plane.
+_ONE_PLANE = 0.999
 _REPAIR = "close it with a mesh repair tool"
 
 
@@ -46,6 +54,8 @@ def mended(surface: Surface) -> Surface:
     notices = list(surface.notices)
     caps: list[str] = []
     loops = open_loops(surface)
+    if loops:
+        _require_several_faces(surface)
     for loop in sorted(loops, key=lambda loop: loop.is_end):
         if loop.is_end:
             surface, line, name = _capped(surface, loop)
@@ -63,6 +73,17 @@ def mended(surface: Surface) -> Surface:
             line = f"a flat end of the group '{old}' is called '{new}': {about}"
             notices.append(f"{surface.location}: {line}")
     return replace(surface, notices=tuple(notices))
+
+
+def _require_several_faces(surface: Surface) -> None:
+    """Refuse one flat face, which no cap closes."""
+    area = float(np.linalg.norm(surface.normals, axis=1).sum())
+    if float(np.linalg.norm(surface.normals.sum(axis=0))) > _ONE_PLANE * area:
+        raise InputError(
+            "all its triangles lie in one plane: it is one face of a vessel",
+            location=surface.location,
+            remedy="give the file of the whole surface or of its walls, or a folder with a VTP file for each face",
+        )
 
 
 def end_text(surface: Surface, end: SurfaceEnd) -> str:
@@ -180,6 +201,9 @@ def _capped(surface: Surface, loop: Loop) -> tuple[Surface, str, str]:
         cut = (
             f", cut off {surface.unit.length(float(f'{loop.diameter:.3g}'))} before its uneven rim"
         )
+    surface, moved = _levelled(surface, loop)
+    if moved:
+        cut += f", its rim moved by up to {surface.unit.length(float(f'{moved:.2g}'))} into a plane"
     name = _free_name(surface.names, "open end")
     capped = _filled(replace(surface, names=(*surface.names, name)), loop, len(surface.names))
     if capped is None:
@@ -191,6 +215,17 @@ def _capped(surface: Surface, loop: Loop) -> tuple[Surface, str, str]:
     return capped, f"capped an open end '{name}' flat, {width} wide, at {place}{cut}", name
 
 
+def _levelled(surface: Surface, loop: Loop) -> tuple[Surface, float]:
+    """The surface with a rim moved into its plane, and how far at most in m; 0 where it is in it."""
+    height = (surface.points[loop.points] - loop.middle) @ loop.normal
+    most = float(np.abs(height).max())
+    if most <= LEVEL / 2 * loop.diameter:
+        return surface, 0.0
+    points = surface.points.copy()
+    points[loop.points] -= height[:, None] * loop.normal
+    return replace(surface, points=points), most
+
+
 def _sizes(surface: Surface, loop: Loop) -> tuple[str, str]:
     scale = float(np.linalg.norm(np.ptp(surface.points, axis=0)))
     middle = np.where(np.abs(loop.middle) < 1e-6 * scale, 0.0, loop.middle)
@@ -199,55 +234,30 @@ def _sizes(surface: Surface, loop: Loop) -> tuple[str, str]:
 
 def _filled(surface: Surface, loop: Loop, group: int) -> Surface | None:
     """The surface with triangles over a loop; None if the loop crosses itself seen along its normal."""
-    one = np.cross(loop.normal, np.eye(3)[np.abs(loop.normal).argmin()])
-    one /= np.linalg.norm(one)
-    other = np.cross(loop.normal, one)
-    flat = (surface.points[loop.points] - loop.middle) @ np.stack([one, other], axis=1)
+    places = surface.points[loop.points]
+    flat = in_plane(places - loop.middle, loop.normal)
     ears = clipped_ears(flat)
+    points, rim = surface.points, loop.points
+    if ears is None or flat_triangles(flat, ears).any():
+        # Sides of a section can lie on a line; then triangles around its middle are sounder.
+        fan = np.stack(
+            [np.arange(len(rim)), np.roll(np.arange(len(rim)), -1), np.full(len(rim), len(rim))],
+            axis=1,
+        )
+        around = np.concatenate([flat, flat.mean(axis=0)[None]])
+        if not flat_triangles(around, fan).any():
+            ears = fan
+            points = np.concatenate([points, places.mean(axis=0)[None]])
+            rim = np.append(rim, len(surface.points))
     if ears is None:
         return None
-    triangles = loop.points[ears].astype(surface.triangles.dtype)
+    triangles = rim[ears].astype(surface.triangles.dtype)
     return replace(
         surface,
+        points=points,
         triangles=np.concatenate([surface.triangles, triangles]),
         groups=np.concatenate([surface.groups, np.full(len(ears), group, surface.groups.dtype)]),
     )
-
-
-def clipped_ears(polygon: Floats) -> Integers | None:
-    """Triangles (n - 2, 3) of a counter-clockwise polygon (n, 2); None where it crosses itself.
-
-    The ear with the shortest third side goes first (G. H. Meisters, Am. Math. Mon. 82 (1975) 648).
-    """
-    ring = np.arange(len(polygon))
-    ears = []
-    while len(ring) > 3:
-        before, after = polygon[np.roll(ring, 1)], polygon[np.roll(ring, -1)]
-        here = polygon[ring]
-        turn = _turn(before, here, after)
-        third = ((after - before) ** 2).sum(axis=1)
-        reflex = ring[turn <= 0]
-        for at in np.argsort(third, kind="stable"):
-            if turn[at] <= 0:
-                continue
-            ear = np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]])
-            others = polygon[reflex[~np.isin(reflex, ear)]]
-            a, b, c = polygon[ear]
-            inside = (_turn(a, b, others) >= 0) & (_turn(b, c, others) >= 0)
-            if not (inside & (_turn(c, a, others) >= 0)).any():
-                ears.append(ear)
-                ring = np.delete(ring, at)
-                break
-        else:
-            return None
-    ears.append(ring)
-    return np.array(ears) if _turn(*polygon[ring]) > 0 else None
-
-
-def _turn(a: Floats, b: Floats, c: Floats) -> Floats:
-    """Twice the area of triangles, positive where they are counter-clockwise."""
-    ab, ac = b - a, c - a
-    return np.asarray(ab[..., 0] * ac[..., 1] - ab[..., 1] * ac[..., 0])
 
 
 def _cut_flat(surface: Surface, loop: Loop) -> tuple[Surface, Loop]:
@@ -256,10 +266,11 @@ def _cut_flat(surface: Surface, loop: Loop) -> tuple[Surface, Loop]:
     base = loop.middle - _CUT * scale * loop.normal
     # Across the vessel there: the plane next to an uneven rim may be askew.
     normal = vessel_direction(surface, base + _BESIDE * scale * loop.normal, loop.normal, scale / 2)
-    height = _heights(surface, base, loop.normal if normal is None else normal, scale)
+    normal = loop.normal if normal is None else normal
+    height = _heights(surface, base, normal, scale)
     if (height[loop.points] <= 0).any():
         raise _cannot_cut(surface, loop)
-    surface, ends = _cut_off(surface, height, loop.points)
+    surface, ends = _cut_off(surface, height, normal, loop.points)
     if len(ends) != 1 or ends[0].roughness > _FLAT_RIM * scale:
         raise _cannot_cut(surface, loop)
     return surface, ends[0]
@@ -273,10 +284,16 @@ def _heights(surface: Surface, base: Floats, normal: Floats, scale: float) -> Fl
     return np.asarray(height)
 
 
-def _cut_off(surface: Surface, height: Floats, start: Integers) -> tuple[Surface, list[Loop]]:
-    """The surface without what is connected with points beyond a plane, and its new loops."""
+def _cut_off(
+    surface: Surface, height: Floats, normal: Floats, start: Integers
+) -> tuple[Surface, list[Loop]]:
+    """The surface without what is connected with points beyond a plane, and its new loops.
+
+    `height`: of its points beyond the plane; `normal`: of length 1.
+    """
     triangles = surface.triangles.astype(np.int64)
-    removed = _reached(triangles, start, height > 0)[triangles]
+    removed_points = _reached(triangles, start, height > 0)
+    removed = removed_points[triangles]
     count = removed.sum(axis=1)
     # Turned so that the corner that is alone on its side comes first.
     mixed = (count == 1) | (count == 2)
@@ -288,6 +305,7 @@ def _cut_off(surface: Surface, height: Floats, start: Integers) -> tuple[Surface
     low, high = height[pairs].T
     share = (low / (low - high))[:, None]
     points = surface.points[pairs[:, 0]] + share * np.diff(surface.points[pairs], axis=1)[:, 0]
+    points, same = _joined(surface, pairs, points, height, removed_points, normal)
     one_kept = count[mixed] == 2
     tip, left, right = turned.T
     parts = [
@@ -298,15 +316,60 @@ def _cut_off(surface: Surface, height: Floats, start: Integers) -> tuple[Surface
     own = np.flatnonzero(mixed)
     before = {loop.points.min() for loop in open_loops(surface)}
     groups = surface.groups
+    cut = same[np.concatenate([triangles[count == 0], *parts])]
+    left_over = [groups[own[one_kept]], *[groups[own[~one_kept]]] * 2]
+    whole = (cut != np.roll(cut, 1, axis=1)).all(axis=1)
     surface = replace(
         surface,
-        points=np.concatenate([surface.points, points]),
-        triangles=np.concatenate([triangles[count == 0], *parts]).astype(surface.triangles.dtype),
-        groups=np.concatenate(
-            [groups[count == 0], groups[own[one_kept]], *[groups[own[~one_kept]]] * 2]
-        ),
+        points=points,
+        triangles=cut[whole].astype(surface.triangles.dtype),
+        groups=np.concatenate([groups[count == 0], *left_over])[whole],
     )
     return surface, [one for one in open_loops(surface) if one.points.min() not in before]
+
+
+def _joined(
+    surface: Surface,
+    pairs: Integers,
+    new: Floats,
+    height: Floats,
+    removed: NDArray[np.bool_],
+    normal: Floats,
+) -> tuple[Floats, Integers]:
+    """All points with those of a section behind them, and which of them each became.
+
+    Points of the section on sides (between pairs) of a corner that is close to its plane are joined where that
+    corner meets the plane, and with the corner if it stays.
+    """
+    old = surface.points
+    sides = np.linalg.norm(old[pairs[:, 1]] - old[pairs[:, 0]], axis=1)
+    least = _CLOSE * float(np.median(sides))
+    away = np.abs(height[pairs])
+    nearest = away.argmin(axis=1)
+    numbers = np.arange(len(new))
+    close = away[numbers, nearest] <= least
+    corners, member = np.unique(pairs[numbers, nearest][close], return_inverse=True)
+    # Corners as close to each other are one, too: the first that stays, or the first.
+    place = np.full(len(old), -1)
+    place[corners] = np.arange(len(corners))
+    tail, head, _ = edges_of(surface.triangles.astype(np.int64), len(old))
+    both = (place[tail] >= 0) & (place[head] >= 0)
+    tail, head = tail[both], head[both]
+    short = np.linalg.norm(old[tail] - old[head], axis=1) <= least
+    part = connected_parts(len(corners), place[tail[short]], place[head[short]])
+    order = np.lexsort((corners, removed[corners], part))
+    first = order[np.unique(part[order], return_index=True)[1]][part]
+    points = np.concatenate([old, new])
+    same = np.arange(len(points))
+    # A corner that goes leaves the first point of the section on its sides in its place.
+    stand_in = np.full(len(corners), len(points))
+    np.minimum.at(stand_in, member, len(old) + numbers[close])
+    stand_in = np.where(removed[corners], stand_in, corners)
+    target = stand_in[first]
+    same[len(old) + numbers[close]] = target[member]
+    same[corners] = np.where(removed[corners], corners, target)
+    points[target] = (old[corners] - height[corners, None] * normal)[first]
+    return points, same
 
 
 def opened(surface: Surface, name: str, point: Floats, normal: Floats) -> Surface:
@@ -340,7 +403,7 @@ def opened(surface: Surface, name: str, point: Floats, normal: Floats) -> Surfac
     nearest = section[np.argmin([distances[part == number].mean() for number in section])]
     own = crossed[part == nearest]
     start = np.unique(triangles[own][beyond[own]])
-    cut, loops = _cut_off(surface, height, start)
+    cut, loops = _cut_off(surface, height, normal, start)
     if len(loops) != 1:
         raise InputError(
             f"its plane at {at} cuts the vessel {len(loops)} times"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.mesh.files.vtk_xml import ByteOrder, numbers_of_text
-from haloscope.mesh.surfaces.surfaces import spread
+from haloscope.mesh.surfaces.surfaces import mended_fans, spread
 
 _KINDS = {
     **{name: np.dtype(kind) for name, kind in (("char", "i1"), ("uchar", "u1"), ("short", "i2"))},
@@ -57,6 +57,7 @@ def read_ply(path: Path, unnamed: str) -> tuple[NDArray[np.float64], NDArray[np.
         order, elements = _header(file, size)
         tables = _Text(file) if order is None else _Binary(file, order, size)
         points, faces = np.zeros((0, 3)), np.zeros((0, 3), np.int64)
+        face = np.zeros(0, np.int64)
         for element in elements:
             columns = tables.read(element)
             if element.name == "vertex":
@@ -71,13 +72,14 @@ def read_ply(path: Path, unnamed: str) -> tuple[NDArray[np.float64], NDArray[np.
                 lists = columns.get("vertex_indices", columns.get("vertex_index"))
                 if lists is None or isinstance(lists, np.ndarray):
                     raise InputError("faces have no list vertex_indices", remedy=_SAVE)
-                faces = _fans(lists)
+                faces, face = _fans(lists)
     if len(faces) and not 0 <= faces.min() <= faces.max() < len(points):
         raise InputError(
             f"a face refers to vertex {int(faces.max() if faces.min() >= 0 else faces.min())}",
             allowed=f"0 to {len(points) - 1}",
             remedy=_SAVE,
         )
+    faces = mended_fans(points, faces, face)
     return points[faces], np.zeros(len(faces), np.int32), (unnamed,)
 
 
@@ -134,8 +136,8 @@ class _Lists:
 _Columns = dict[str, NDArray[Any] | _Lists]
 
 
-def _fans(lists: _Lists) -> NDArray[np.int64]:
-    """Triangles (n, 3) of polygons."""
+def _fans(lists: _Lists) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Triangles (n, 3) of polygons, and the polygon (n,) of each."""
     corners = lists.lengths
     if (corners < 3).any():
         number = int((corners < 3).argmax())
@@ -148,7 +150,7 @@ def _fans(lists: _Lists) -> NDArray[np.int64]:
     face, place = spread(corners - 2)
     first = begins[face]
     at = np.stack([first, first + place + 1, first + place + 2], axis=1)
-    return np.asarray(lists.items[at], np.int64)
+    return np.asarray(lists.items[at], np.int64), face
 
 
 class _Text:

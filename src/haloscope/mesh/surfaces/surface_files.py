@@ -13,7 +13,7 @@ from haloscope.errors import InputError, counted
 from haloscope.io.atomic import atomic_path
 from haloscope.mesh.files.meshio_files import METRE, LengthUnit
 from haloscope.mesh.surfaces.ply_files import read_ply
-from haloscope.mesh.surfaces.surfaces import Floats, Surface, make_surface
+from haloscope.mesh.surfaces.surfaces import Floats, Surface, make_surface, mended_fans
 from haloscope.mesh.surfaces.vtp_files import GROUP_ARRAYS, read_vtp
 
 UNNAMED = "wall"
@@ -35,8 +35,8 @@ def read_surface(
 ) -> Surface:
     """Read a surface of triangles.
 
-    Groups: solids of a text STL file, groups and objects of an OBJ file, face ids of a VTP file; other
-    triangles are in the group 'wall'.
+    Groups: solids of a text STL file, groups and objects of an OBJ file, face ids of a VTP file, files of a
+    folder of VTP files; other triangles are in the group 'wall'.
     """
     # `tolerance`: distance in m within which points are one; without it 1e-6 of the bounding box's
     # diagonal.
@@ -50,6 +50,8 @@ def read_surface(
         ".vtp": lambda path: read_vtp(path, UNNAMED, _MOST_GROUPS),
     }
     reader = readers.get(path.suffix.lower())
+    if path.is_dir():
+        reader = _read_faces
     if reader is None:
         raise InputError(
             f"the ending {path.suffix!r} is unknown",
@@ -58,11 +60,7 @@ def read_surface(
             remedy="save the surface as text STL (one solid for each group) or as VTP with a cell array "
             f"{GROUP_ARRAYS[0]}",
         )
-    if not path.is_file():
-        if path.is_dir():
-            raise InputError(
-                "it is a folder", location=_location(path), remedy="give the path of a file in it"
-            )
+    if not path.exists():
         raise InputError(
             "it does not exist",
             location=_location(path),
@@ -216,6 +214,7 @@ def _read_obj(path: Path) -> _Read:
     points: list[tuple[float, float, float]] = []
     triangles: list[tuple[int, int, int]] = []
     groups = _Groups()
+    polygon: list[int] = []
     for line, words in _words(path):
         if words[0] == "v":
             points.append(_numbers(line, words))
@@ -236,8 +235,10 @@ def _read_obj(path: Path) -> _Read:
             fan = list(itertools.pairwise(corners[1:]))
             triangles.extend((corners[0], b, c) for b, c in fan)
             groups.add(len(fan))
+            polygon.extend([polygon[-1] + 1 if polygon else 0] * len(fan))
     indices = np.array(triangles, np.int64).reshape(-1, 3)
     places = np.array(points, np.float64).reshape(-1, 3)
+    indices = mended_fans(places, indices, np.array(polygon, np.int64))
     return places[indices], np.array(groups.numbers, np.int32), tuple(groups.names)
 
 
@@ -264,6 +265,48 @@ def _obj_point(line: int, word: str, points: int) -> int:
             remedy=_SAVE_AGAIN,
         )
     return index
+
+
+_FACES, _WALLS = "mesh-surfaces", "walls_combined"
+
+
+def face_files(folder: Path) -> list[Path]:
+    """Files of a folder with a VTP file for each face, as SimVascular's mesh-complete, in the order of names."""
+    inner = folder / _FACES
+    files = sorted((inner if inner.is_dir() else folder).glob("*.vtp"))
+    return files + sorted(folder.glob(f"{_WALLS}*.vtp")) if inner.is_dir() else files
+
+
+def _read_faces(folder: Path) -> _Read:
+    """Triangles of a folder's files, each a group; those of all walls together only where they are in no other."""
+    files = face_files(folder)
+    if not files:
+        raise InputError(
+            "it is a folder without VTP files",
+            allowed=f"a folder of VTP files, one for each face, or one that holds such a folder '{_FACES}'",
+            remedy="give the path of a file in it",
+        )
+    corners, groups, names = [np.zeros((0, 3, 3))], [np.zeros(0, np.int32)], list[str]()
+    for path in files:
+        try:
+            own, _, _ = read_vtp(path, UNNAMED, _MOST_GROUPS)
+        except InputError as error:
+            raise error.within(path.name) from None
+        if path.stem.startswith(_WALLS) and _has_all(np.concatenate(corners), own):
+            continue
+        corners.append(own)
+        groups.append(np.full(len(own), len(names), np.int32))
+        names.append(path.stem)
+    return np.concatenate(corners), np.concatenate(groups), tuple(names)
+
+
+def _has_all(corners: Floats, others: Floats) -> bool:
+    """Whether some triangles (n, 3, 3) hold all of the others, in any order of their corners."""
+    rows = [
+        {tuple(sorted(map(tuple, triangle))) for triangle in part.tolist()}
+        for part in (corners, others)
+    ]
+    return rows[1] <= rows[0]
 
 
 def write_stl(path: Path | str, surface: Surface, scale: float = 1.0) -> None:

@@ -12,7 +12,13 @@ from haloscope.mesh.lattice.lattice_runs import Runs, raster
 from haloscope.mesh.lattice.openings import ALONG, Opening
 from haloscope.mesh.lattice.voxels import Lattice, inside_runs
 from haloscope.mesh.surfaces.crossings import cut_by_plane
-from haloscope.mesh.surfaces.surfaces import Integers, Surface, connected_parts, edges_of, paired
+from haloscope.mesh.surfaces.surfaces import (
+    Integers,
+    Surface,
+    connected_parts,
+    edges_of,
+    paired,
+)
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +29,9 @@ _LEAST_COMPACT = 0.6
 # Mean cosine between the normal of an end and those of the wall around it: 1 within a wall.
 _MOST_LEVEL = 0.5
 _MERGED = 1e-9
+# Heights, over the largest coordinate, of triangles that rounding to single precision turns by more than planes may
+# differ.
+_NARROW = 100 * 2.0**-23
 # Share of its group's area from which on an end is its group.
 _WHOLE_GROUP = 0.99
 # Planes across a vessel on which its wall is looked at, in radii of the opening from its plane.
@@ -64,6 +73,7 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
     tail, head, key = edges_of(triangles, points)
     one, other = paired(key)
     a, b = one // 3, other // 3
+    units = units[_beside_narrow(surface, units, one, other)]
     cosine = np.einsum("ij,ij->i", units[a], units[b])
     within = cosine > _COPLANAR
     part = connected_parts(count, a[within], b[within])
@@ -94,6 +104,26 @@ def flat_ends(surface: Surface) -> list[SurfaceEnd]:
         group = surface.names[int(groups.argmax())]
         result.append(SurfaceEnd(group, middle, direction, float(area[number]), own))
     return result
+
+
+def _beside_narrow(surface: Surface, units: Floats, one: Integers, other: Integers) -> Integers:
+    """For narrow triangles within a plane, whose normals rounding turns, one beside them; else the triangle itself.
+
+    `units`: normals of length 1; `one`, `other`: edges that two triangles share.
+    """
+    count = len(surface.triangles)
+    sides = np.linalg.norm(np.roll(surface.corners, -1, axis=1) - surface.corners, axis=2)
+    least = _NARROW * float(np.abs(surface.bounds).max())
+    narrow = 2 * np.linalg.norm(surface.normals, axis=1) < least * sides.max(axis=1)
+    across = np.full(3 * count, -1)
+    across[one], across[other] = other // 3, one // 3
+    # Across the longest side, and across the two others, of which one faces the same way: else they are at an edge.
+    own = np.arange(count)
+    order = np.argsort(-sides, axis=1, kind="stable")
+    near = across[3 * own[:, None] + order]
+    alike = np.einsum("ij,ikj->ik", units[near[:, 0]], units[near[:, 1:]]) > _COPLANAR
+    within = narrow & (near[:, 0] >= 0) & (alike & (near[:, 1:] >= 0)).any(axis=1)
+    return np.where(within, near[:, 0], own)
 
 
 def wall_diameter(surface: Surface) -> float:

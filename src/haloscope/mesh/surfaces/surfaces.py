@@ -100,6 +100,23 @@ def orientation(triangles: Integers, areas: NDArray[np.float64], points: int) ->
 
 Floats = NDArray[np.float64]
 
+LEVEL = 1e-3
+"""Distance from the plane of an end over its diameter within which its points are in it."""
+
+
+def level_triangles(corners: Floats, normals: Floats, normal: Floats, cosine: float) -> Flags:
+    """Which triangles of an end lie in its plane, (triangles,).
+
+    `normal`: of the end, of length 1; `cosine`: least one between normals of larger triangles. Of small or narrow
+    ones rounding of the corners turns the normals, so that only their distances from the plane tell.
+    """
+    areas = np.linalg.norm(normals, axis=1)
+    middle = areas @ corners.mean(axis=1) / (areas.sum() or 1.0)
+    diameter = 2 * np.sqrt(areas.sum() / np.pi)
+    near = np.abs((corners - middle) @ normal).max(axis=1) <= LEVEL * diameter
+    return np.asarray((normals @ normal >= cosine * areas) | near)
+
+
 # Share of the diagonal of the bounding box within which two points are one: single precision,
 # in which most files are written, keeps about seven digits.
 MERGE_TOLERANCE = 1e-6
@@ -427,3 +444,97 @@ def _flatness(surface: Surface, name: str) -> float:
     normals = surface.normals[surface.group(name)]
     area = float(np.linalg.norm(normals, axis=1).sum())
     return float(np.linalg.norm(normals.sum(axis=0))) / area if area > 0.0 else 0.0
+
+
+# Polygons
+
+# Twice the area of three corners on a line, over the square of the side between the outer two.
+_STRAIGHT = 1e-7
+
+
+def in_plane(places: Floats, normal: Floats) -> Floats:
+    """Coordinates (n, 2) of places (n, 3) across a normal of length 1, counter-clockwise seen from its tip."""
+    one = np.cross(normal, np.eye(3)[np.abs(normal).argmin()])
+    one /= np.linalg.norm(one)
+    return np.asarray(places @ np.stack([one, np.cross(normal, one)], axis=1))
+
+
+def mended_fans(points: Floats, triangles: Integers, polygon: Integers) -> Integers:
+    """Triangles of polygons, from fans around their first corners: those of polygons that are not convex anew.
+
+    `triangles`: of the fans, (n, 3); `polygon`: number of the polygon of each, ascending from 0, (n,).
+    """
+    if not len(polygon) or polygon[-1] + 1 == len(polygon):
+        return triangles
+    a, b, c = np.moveaxis(points[triangles], 1, 0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        normals = np.cross(b - a, c - a)
+        count = int(polygon[-1]) + 1
+        whole = np.stack([np.bincount(polygon, axis, count) for axis in normals.T], axis=1)
+        sides = np.maximum(((b - a) ** 2).sum(axis=1), ((c - a) ** 2).sum(axis=1))
+        size = np.linalg.norm(whole, axis=1)[polygon]
+        turned = np.einsum("ij,ij->i", normals, whole[polygon]) < _STRAIGHT * sides * size
+    several = np.bincount(polygon)[polygon] > 1
+    result = triangles.copy()
+    for number in np.unique(polygon[turned & several & (size > 0)]):
+        fan = np.flatnonzero(polygon == number)
+        loop = np.concatenate([triangles[fan[0]], triangles[fan[1:], 2]])
+        normal = whole[number] / np.linalg.norm(whole[number])
+        ears = clipped_ears(in_plane(points[loop] - points[loop].mean(axis=0), normal))
+        if ears is not None:
+            result[fan] = loop[ears]
+    return result
+
+
+def flat_triangles(points: Floats, triangles: Integers) -> NDArray[np.bool_]:
+    """Which triangles (n, 3) of points in a plane are turned over, or have no area."""
+    corners = points[triangles]
+    sides = ((corners - np.roll(corners, 1, axis=1)) ** 2).sum(axis=2).max(axis=1)
+    return np.asarray(_turn(*np.moveaxis(corners, 1, 0)) <= _STRAIGHT * sides)
+
+
+def clipped_ears(polygon: Floats) -> Integers | None:
+    """Triangles (n - 2, 3) of a counter-clockwise polygon (n, 2); None where it crosses itself.
+
+    The ear with the shortest third side goes first (G. H. Meisters, Am. Math. Mon. 82 (1975) 648).
+    """
+    ring = np.arange(len(polygon))
+    ears = []
+    while len(ring) > 3:
+        before, after = polygon[np.roll(ring, 1)], polygon[np.roll(ring, -1)]
+        here = polygon[ring]
+        turn = _turn(before, here, after)
+        third = ((after - before) ** 2).sum(axis=1)
+        # First without corners that are on a line but for rounding: their ears have no area.
+        at = _ear(polygon, ring, turn, third, _STRAIGHT * third)
+        if at is None:
+            at = _ear(polygon, ring, turn, third, np.zeros(len(ring)))
+        if at is None:
+            return None
+        ears.append(np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]]))
+        ring = np.delete(ring, at)
+    ears.append(ring)
+    return np.array(ears) if _turn(*polygon[ring]) > 0 else None
+
+
+def _ear(
+    polygon: Floats, ring: Integers, turn: Floats, third: Floats, straight: Floats
+) -> int | None:
+    """Place in a ring of the ear with the shortest third side; `straight`: turns of corners that are none."""
+    reflex = ring[turn <= straight]
+    for at in np.argsort(third, kind="stable"):
+        if turn[at] <= straight[at]:
+            continue
+        ear = np.array([ring[at - 1], ring[at], ring[(at + 1) % len(ring)]])
+        others = polygon[reflex[~np.isin(reflex, ear)]]
+        a, b, c = polygon[ear]
+        inside = (_turn(a, b, others) >= 0) & (_turn(b, c, others) >= 0)
+        if not (inside & (_turn(c, a, others) >= 0)).any():
+            return int(at)
+    return None
+
+
+def _turn(a: Floats, b: Floats, c: Floats) -> Floats:
+    """Twice the area of triangles, positive where they are counter-clockwise."""
+    ab, ac = b - a, c - a
+    return np.asarray(ab[..., 0] * ac[..., 1] - ab[..., 1] * ac[..., 0])

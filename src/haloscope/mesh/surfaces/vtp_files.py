@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.mesh.files.vtk_xml import SURFACE_CELLS, VtkXml, open_vtk_xml
-from haloscope.mesh.surfaces.surfaces import spread
+from haloscope.mesh.surfaces.surfaces import mended_fans, spread
 
 Integers = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ def read_vtp(
 ) -> tuple[NDArray[np.float64], NDArray[np.int32], tuple[str, ...]]:
     """Corners (n, 3, 3) of triangles, the group (n,) of each, and the names of groups.
 
-    Polygons become fans around their first corner, and strips triangles; vertices and lines are left
+    Polygons become fans around their first corner, or ears, and strips triangles; vertices and lines are left
     out. `unnamed`: name of the one group of a file without face ids.
     """
     file = open_vtk_xml(path)
@@ -50,7 +50,7 @@ def read_vtp(
             triangles, cell = _triangles(file, kind, cell_count)
             if triangles.size and not 0 <= triangles.min() <= triangles.max() < count:
                 raise file.damaged(f"{kind} connectivity")
-            parts.append(triangles)
+            parts.append(mended_fans(points, triangles, cell) if kind == "Polys" else triangles)
             cells.append(cell + begin)
         begin += cell_count
     if not parts:

@@ -130,7 +130,8 @@ class SurfaceFile(Table):
     """
 
     file: Name
-    """Path of an STL, OBJ, PLY or VTP file, relative to the current folder of the command."""
+    """Path of an STL, OBJ, PLY or VTP file, or of a folder with a VTP file for each face (mesh-complete of
+    SimVascular), whose names name the groups; relative to the current folder of the command."""
     scale_um: Positive | None = None
     """Unit of length of the file in micrometres: 1000 for millimetres. Without it the file is taken to be in
     micrometres, with a warning."""
@@ -169,9 +170,12 @@ class SurfaceFile(Table):
 
     def surface(self) -> Surface:
         """The triangles in the file, mended, in metres."""
+        from haloscope.mesh.surfaces.surface_files import face_files
+
         path = Path(self.file)
-        state = path.stat() if path.is_file() else None
-        version = (0, 0) if state is None else (state.st_mtime_ns, state.st_size)
+        files = face_files(path) if path.is_dir() else [path] if path.is_file() else []
+        states = [file.stat() for file in files]
+        version = max([0, *(s.st_mtime_ns for s in states)]), sum(s.st_size for s in states)
         return _mended(self.file, self.scale * MICRO, self.extend_radii, version)
 
 

@@ -24,6 +24,7 @@ from haloscope.solvers.blood.soundness import (
     Scales,
     capillary_number,
     expected_width,
+    grid_reynolds,
     stiffness,
 )
 from haloscope.solvers.blood.units import MICRO, SOUND_SPEED, SOUND_TAU
@@ -327,6 +328,8 @@ def _expected(table: BloodTable, scales: Scales, width: float) -> list[DerivedNu
     ]
     if math.isfinite(width):
         numbers.append(DerivedNumber("Reynolds number", scales.speed * width / kinematic))
+    if table.openings:
+        numbers.append(DerivedNumber("grid Reynolds number", grid_reynolds(table, scales.speed)))
     if math.isfinite(scales.width):
         numbers += [
             DerivedNumber(

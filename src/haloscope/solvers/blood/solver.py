@@ -38,7 +38,13 @@ from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
 from haloscope.solvers.blood.membranes.meshes import COLLAPSING, SMOOTHING_STEPS
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.pictures import flow_picture, require_plane, vessel_geometry
-from haloscope.solvers.blood.outputs.results import Flows, RunResults, flow_lines
+from haloscope.solvers.blood.outputs.results import (
+    AT_WALLS,
+    Flows,
+    RunResults,
+    flow_lines,
+    wall_warnings,
+)
 from haloscope.solvers.blood.sizing import (
     FLOPS_A_POINT,
     becomes_steady,
@@ -459,7 +465,9 @@ class BloodSolver(Solver):
     def finish(self, out: Path | None, probes: Mapping[str, Sequence[Sequence[float]]]) -> Results:
         """Work out what the run was made for."""
         results = self._results.finish(out, self.step)
-        warnings = range_warnings(self._flows.densities(self._moments()), self.advice())
+        moments = self._moments()
+        warnings = range_warnings(self._flows.densities(moments), self.advice())
+        warnings += wall_warnings(self._flows.rates(moments), self._table)
         return replace(results, notices=[*results.notices, *warnings])
 
     def sample(self, positions: Sequence[Position]) -> list[list[float]]:
@@ -562,12 +570,16 @@ class BloodSolver(Solver):
             f"time {numbers['time'] * 1e3:.6g} ms, largest speed {numbers['largest_speed'] * 1e3:.4g} "
             f"mm/s (lattice Mach number {numbers['mach']:.2g})"
         ]
-        lines += flow_lines(numbers, interpolated=self._table.walls.kind == "interpolated")
-        if not self.vessel.openings and self._table.walls.kind == "interpolated":
+        interpolated = self._table.walls.kind == "interpolated"
+        half = self._table.storage == "half"
+        lines += flow_lines(numbers, interpolated=interpolated, half=half)
+        if not self.vessel.openings and interpolated:
             gained = numbers["mean_p"] / self.units.pressure / SOUND_SPEED**2
+            mass = self.vessel.lattice.count * self.units.density * self.units.spacing**3
+            rate = numbers[AT_WALLS] * self.units.time_step / mass
             lines.append(
-                f"mean density {gained:+.2g} relative to that at rest (interpolated walls do not conserve mass "
-                "exactly)"
+                f"mean density {gained:+.2g} relative to that at rest (interpolated walls do not conserve mass: "
+                f"{rate:+.2g} in the last step)"
             )
         density = DensityRange(numbers["density_low"], numbers["density_high"])
         if self.vessel.openings or density.change > _NOTICEABLE:

@@ -71,6 +71,11 @@ MOST_FIRMNESS = 0.5
 _MOST_VISCOUS = {"linear": 0.01, "roma": 0.05, "cosine": 0.5, "peskin": 0.5}
 # Red cells of 162 vertices at 1 um lived 20,000 steps at 3.7 and broke after 10,600 at 11.
 _MOST_CAPILLARY = 5.0
+# Grid Reynolds numbers up to which openings were sound at relaxation times of 0.51 to 2, also where a pressure lets
+# fluid in, and from which on all forms of openings broke.
+_MOST_GRID_REYNOLDS, _MOST_GRID_REYNOLDS_IN, _UNSTABLE = 9.0, 3.0, 18.0
+# Times at which signals are looked at.
+_LOOKED_AT = 101
 # Delay of the viscous tension over the time in which the flow strains a cell by 1.
 _MOST_LATE = 0.1
 
@@ -355,6 +360,72 @@ def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
     return lines
 
 
+def grid_reynolds(table: BloodTable, speed: float) -> float:
+    """Reynolds number of a spacing: u dx / nu, of a speed in m/s; nu is that at high shear rates."""
+    viscosity = table.viscosity
+    if table.carreau is not None:
+        viscosity = min(viscosity, table.carreau.infinite_shear_mpa_s * 1e-3)
+    return speed * table.spacing * table.density_kg_m3 / viscosity
+
+
+def _takes_in(table: BloodTable, vessel: Vessel, until: float) -> list[str]:
+    """Openings with a pressure through which fluid comes in at some time."""
+    openings = [(opening, opening.time_signal()) for opening in vessel.openings]
+    areas = [points.diameter(table.spacing) ** 2 for points in vessel.lattice.openings]
+    steady = all(signal.steady for _, signal in openings)
+    end = max([until, *(opening.period_s or 0.0 for opening, _ in openings)])
+    names = set[str]()
+    for t in [0.0] if steady else np.linspace(0.0, end, _LOOKED_AT):
+        values = [opening.value * signal(float(t)) for opening, signal in openings]
+        rows = list(zip(vessel.openings, values, areas, strict=True))
+        pressures = {
+            opening.name: value for opening, value, _ in rows if opening.kind == "pressure"
+        }
+        flow = sum(value * area for opening, value, area in rows if opening.kind == "velocity")
+        if flow < 0:
+            names |= set(pressures)
+        elif not flow and pressures and min(pressures.values()) < max(pressures.values()):
+            names |= {name for name, value in pressures.items() if value == max(pressures.values())}
+    return [opening.name for opening in vessel.openings if opening.name in names]
+
+
+def _on_grid_reynolds(table: BloodTable, vessel: Vessel, scales: Scales, until: float) -> list[str]:
+    """Warnings of flows at which openings become unstable; refuses where they do for certain."""
+    if not vessel.openings:
+        return []
+    number = grid_reynolds(table, scales.speed)
+    names = _takes_in(table, vessel, until)
+    most = _MOST_GRID_REYNOLDS_IN if names else _MOST_GRID_REYNOLDS
+    if number <= most:
+        return []
+    share = most / number
+    inflows = [
+        (_inflow(table, opening, points, vessel.lattice, until), opening)
+        for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True)
+        if opening.kind == "velocity"
+    ]
+    speed, fastest = max(inflows, key=lambda item: item[0], default=(0.0, None))
+    location = f"blood.openings {', '.join(names)}" if names else "blood.openings"
+    slower = f"slow the flow down to {rounded_down(share * scales.speed):.3g} m/s"
+    certain = fastest is not None and speed == scales.speed
+    if certain and fastest is not None:
+        location = f"blood.openings {fastest.name}"
+        slower = f"lower value to {rounded_down(share * abs(fastest.value)):.3g} m/s"
+    refused = certain and number >= _UNSTABLE
+    where = "where fluid comes in at a pressure" if names else "at openings"
+    allowed = f"recommended: at most {most:g} {where}"
+    refusal = InputError(
+        f"the grid Reynolds number u dx / nu is {number:.3g} where the velocity is {scales.speed:.3g} m/s, so the "
+        "flow becomes unstable at openings, whatever the time step",
+        location=location,
+        allowed=f"below {_UNSTABLE:g} ({allowed})" if refused else allowed,
+        remedy=f"set blood.spacing_um = {rounded_down(share * table.spacing_um):.3g} or less, or {slower} or less",
+    )
+    if refused:
+        raise refusal
+    return [str(refusal)]
+
+
 def _on_openings(table: BloodTable, vessel: Vessel) -> list[str]:
     """Warnings of openings whose flows cannot balance."""
     has_velocity = [opening.kind == "velocity" for opening in vessel.openings]
@@ -481,6 +552,7 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
     lines += _on_openings(table, vessel)
     lines += on_surface_openings(table, vessel)
     lines += on_driving_forces(table, vessel, until)
+    lines += _on_grid_reynolds(table, vessel, scales, until)
     with _naming_implausible_numbers(table, vessel):
         lines += check_expected(table, scales.falls)
     if mach > MOST_MACH:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,6 +147,56 @@ class OpeningTables:
         return density, velocity
 
 
+@dataclass(frozen=True, eq=False)
+class OpeningLinks:
+    """Links between the points of an opening across an axis and their neighbours in the vessel."""
+
+    # Own points at which populations arrive, their directions, and from where: (links,) each.
+    points: NDArray[np.int64]
+    directions: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    signs: Floats  # 1 where they go to the opening, -1 where they come from it
+
+    @classmethod
+    def of(cls, part: LatticePart, opening: int, on_edge: NDArray[np.bool_]) -> OpeningLinks:
+        """Links of an opening; `on_edge`: own points that may have ghosts as neighbours, (owned,)."""
+        tags, sources = part.openings, part.sources.astype(np.int64)
+        own = np.flatnonzero(tags[: part.owned] == opening)
+        row, column = np.nonzero(sources[:, own] >= 0)
+        out = np.stack([own[column], row + 1, sources[row, own[column]]])
+        out = out[:, tags[out[2]] < 0]
+        # The other way: to own points from own ones, and from those of other ranks.
+        back = out[:, out[2] < part.owned]
+        edge = np.flatnonzero(on_edge & (tags[: part.owned] < 0))
+        row, column = np.nonzero(sources[:, edge] >= part.owned)
+        beside = np.stack([edge[column], row + 1, sources[row, edge[column]]])
+        beside = beside[:, tags[beside[2]] == opening]
+        into = np.stack([back[2], OPPOSITE[back[1]], back[0]])
+        columns = np.concatenate([out, into, beside], axis=1)
+        signs = np.ones(len(columns[0]))
+        signs[out.shape[1] :] = -1
+        return cls(columns[0], columns[1], columns[2], signs)
+
+
+# Units of rounding below which a share leaves no digit of what it multiplied.
+_LEAST_DIGITS = 10.0
+
+
+def replaced_by_correction(
+    after: Floats, other: Floats, left: Floats, coefficients: Floats, rounding: float
+) -> Floats:
+    """Populations that `correct_walls` replaced, from those after it, (links,) each.
+
+    `left`: what left each point along the direction of its link; `rounding`: relative, of stored values.
+    """
+    a, c = coefficients
+    # In the precision of the kernel.
+    b = 1 - a
+    # A wall through a point: the fluid rests there, so that as much left to the wall as the other way.
+    lost = a < _LEAST_DIGITS * rounding
+    return np.where(lost, left, (after - b * other - c) / np.where(lost, 1.0, a))
+
+
 def link_tables(part: LatticePart, walls: WallLinks, stride: int) -> list[tuple[NDArray[Any], ...]]:
     """Addresses and coefficients that `correct_walls` of fluid.cpp reads after each parity."""
     x = np.asarray(walls.points, np.int64)
@@ -286,6 +336,13 @@ class WallLinkTables:
         )
         launch()
         return values
+
+    def gained(self, kernel: Any, stored: Array, numbers: Callable[[Array], Array]) -> Floats:
+        """Populations that these walls return less those that halfway walls would, on the host, (links,)."""
+        sent = self.sent(np.arange(len(self._points)), kernel, stored)
+        replaced = numbers(stored[self._device.from_host(self._places[0])])
+        give = self._device.to_host
+        return np.asarray(give(sent), np.float64) - np.asarray(give(replaced), np.float64)
 
     def of_points(self, points: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], ...]:
         """Links of some points, each named once: their numbers, and direction and place in `points` of each."""

@@ -18,11 +18,13 @@ from haloscope.regions import Region
 from haloscope.solvers.blood.fluid.boundaries import (
     AnyOpening,
     Opening,
+    OpeningLinks,
     OpeningTables,
     WallLinks,
     WallLinkTables,
     lanes_find_room,
     link_tables,
+    replaced_by_correction,
     split_links,
     wall_constants,
 )
@@ -195,6 +197,7 @@ class Fluid:
         self._opening_tables = {
             name: device.from_host(table) for name, table in opening_arrays.items()
         }
+        self._opening_links: dict[int, OpeningLinks] = {}
         self._corrections: list[dict[str, Any]] = []
         on_edge, size = self.on_edge[: part.bulk], stored.itemsize
         ordered = orders(device, part, on_edge, self._way, size, self.stride)
@@ -216,6 +219,10 @@ class Fluid:
                         "count": len(place),
                     }
                 )
+            # But those of points in openings across an axis, whose populations are then replaced.
+            self._lasting = np.asarray(walls.points) < part.bulk
+            in_openings = np.asarray(walls.points)[~self._lasting] - part.bulk
+            self._lasting[~self._lasting] = self._in_openings.complete[in_openings]
         self._way = self._orders.way
         # With which the kernels are compiled.
         self.constants = dict(
@@ -367,6 +374,38 @@ class Fluid:
         """Mass that left less that which came in with each own link of a tilted opening in the last step."""
         passed = self._device.to_host(self._opening_tables["passed"])
         return np.asarray(passed)[self._in_openings.links_of(opening)]
+
+    def passed_across(self, opening: int) -> Floats:
+        """Mass that went to own points of an opening across an axis from the vessel in the last step.
+
+        Of each link; less where it went the other way.
+        """
+        if opening not in self._opening_links:
+            self._opening_links[opening] = OpeningLinks.of(self._part, opening, self.on_edge)
+        links = self._opening_links[opening]
+        return links.signs * self.state.arrived_from(links.points, links.directions, links.sources)
+
+    def gained_at_walls(self) -> Floats:
+        """Mass that listed walls added to what halfway walls would return in the last step, by link."""
+        state = self.state
+        gains = [np.zeros(0)]
+        if not state.stepped:
+            return gains[0]
+        if self._corrections:
+            # After which kind of step: see :func:`link_tables`.
+            parity = int(not state.turn.streamed)
+            links, others = self._corrections[parity], self._corrections[1 - parity]
+            after, other, left = (
+                np.asarray(self._device.to_host(state.numbers(state.source[at])), np.float64)
+                for at in (links["place"], links["other"], others["other"])
+            )
+            shares = np.asarray(self._device.to_host(links["coefficients"]))
+            rounding = float(np.finfo(state.source.dtype).eps)
+            before = replaced_by_correction(after, other, left, shares.reshape(2, -1), rounding)
+            gains.append((after - before)[self._lasting])
+        if self._sent_back is not None and state.turn.streamed:
+            gains.append(self._sent_back.gained(self._send_back_to, state.source, state.numbers))
+        return np.concatenate(gains)
 
     @property
     def opening_velocities(self) -> Array:

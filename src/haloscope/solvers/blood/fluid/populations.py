@@ -128,6 +128,7 @@ class Populations:
         )
         self.turns = turns(buffers, pushing=pushing)  # See :func:`turns`
         self.phase = 0  # Number of the next step's turn
+        self.stepped = False  # Whether a step led to this state, which else was set
 
     @property
     def turn(self) -> Turn:
@@ -152,6 +153,7 @@ class Populations:
     def go_on(self) -> None:
         """Take note that a step has been done."""
         self.phase = self.turn.following
+        self.stepped = True
 
     def numbers(self, stored: Array) -> Array:
         """Stored populations, in the type of the computation."""
@@ -161,13 +163,23 @@ class Populations:
 
     def set(self, values: Iterable[NDArray[Any]]) -> None:
         """Start from values (19, owned) that have arrived, taken one row after the other."""
-        self.phase = 0
+        self.phase, self.stepped = 0, False
         slots = self.source.reshape(DIRECTIONS, self.stride)[:, : self._owned]
         for slot, row in zip(slots, values, strict=True):
             scaled = self._device.xp.asarray(row, dtype=self._computed)
             if self._scale != 1.0:
                 scaled = scaled * self._computed.type(self._scale)
             slot[...] = scaled
+
+    def arrived_from(
+        self, points: NDArray[np.int64], directions: NDArray[np.int64], sources: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Populations on the host that arrived at points along directions from the points that are their sources."""
+        here, there = (points, directions), (sources, OPPOSITE[directions])
+        point, slot = there if self.turn.streamed else here
+        addresses = self._device.from_host(slot * self.stride + point)
+        values = self._device.to_host(self.numbers(self.source[addresses]))
+        return np.asarray(values, np.float64)
 
     def arrived(self, i: int) -> Array:
         """Populations that arrived along direction i at all own points."""

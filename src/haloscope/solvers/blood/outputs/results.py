@@ -26,6 +26,7 @@ from haloscope.solvers.blood.outputs.profiles import (
     samples_left_out,
 )
 from haloscope.solvers.blood.outputs.wall_stress import WallStress
+from haloscope.solvers.blood.remedies import rounded_down
 from haloscope.solvers.blood.units import MICRO, SOUND_SPEED
 from haloscope.solvers.blood.vessels.straight_vessels import StraightVessel, pries_viscosity
 from haloscope.solvers.blood.vessels.vessels import Vessel
@@ -262,6 +263,12 @@ Floats = NDArray[np.float64]
 
 # Bits behind the point of what passes a link.
 _FRACTION = 40
+AT_WALLS = "wall_mass_flow"
+"""Diagnostic: kg/s that interpolated or moving walls add to what halfway walls at rest would return."""
+# Of the inflow: less is stored in a flow that counts as steady.
+_STEADY = 1e-3
+# Of the inflow: more is an error of its own.
+_MUCH = 0.01
 
 
 class Flows:
@@ -271,7 +278,7 @@ class Flows:
         self._world, self._vessel, self._units = medium.world, vessel, medium.table.units
         self._tags = medium.part.openings[: medium.part.owned]
         self._with_cells = medium.suspension is not None
-        self._fluid = medium.fluid
+        self._fluid, self._walls_listed = medium.fluid, medium.table.walls.linked
 
     def densities(self, fields: Floats) -> DensityRange:
         """Of all points; with cells, whose membranes press on single points, of the means of openings.
@@ -291,38 +298,48 @@ class Flows:
         return DensityRange(1.0 + low / unit, 1.0 + high / unit)
 
     def rates(self, fields: Floats) -> dict[str, float]:
-        """Volume flow in m^3/s and mass flow in kg/s into the vessel through each opening."""
+        """Volume flow in m^3/s and mass flow in kg/s into the vessel: through each opening, and the mass at walls."""
         volumes, masses = {}, {}
         density = 1.0 + fields[3] / self._units.pressure / SOUND_SPEED**2
         vessel, area = self._vessel, self._units.spacing**2
+        mass_unit = area * self._units.velocity * self._units.density
         for number, (points, table) in enumerate(
             zip(vessel.lattice.openings, vessel.openings, strict=True)
         ):
             own = self._tags == number
             if isinstance(points, TiltedOpening):
-                volumes[f"flow_{table.name}"], masses[f"mass_flow_{table.name}"] = self._through(
-                    number, density[own]
-                )
-                continue
-            speeds = fields[points.axis][own]
-            sums = np.array([float(speeds.sum()), float((density[own] * speeds).sum())])
-            volume, mass = (-points.direction * self._world.sum(sums)).tolist()
+                mass = -self._exact_sum(self._fluid.passed(number))
+                # Links lie beside the end: its volume flow is by the mean density of its points.
+                sums = np.array([float(density[own].sum()), float(own.sum())])
+                total, count = self._world.sum(sums)
+                volume = mass * self._units.velocity * float(count / total)
+            else:
+                mass = -self._exact_sum(self._fluid.passed_across(number))
+                speeds = np.array([float(fields[points.axis][own].sum())])
+                (volume,) = (-points.direction * self._world.sum(speeds)).tolist()
             volumes[f"flow_{table.name}"] = volume * area
-            masses[f"mass_flow_{table.name}"] = mass * area * self._units.density
-        return volumes | masses
+            masses[f"mass_flow_{table.name}"] = mass * mass_unit
+        flows = volumes | masses
+        if flows or self._walls_listed:
+            flows[AT_WALLS] = self._exact_sum(self._fluid.gained_at_walls()) * mass_unit
+        return flows
 
-    def _through(self, number: int, density: Floats) -> tuple[float, float]:
-        """Volume and mass flow into the vessel through links, by what passed in the last step."""
-        # Whole multiples of a small number: their sum is the same on any number of ranks.
-        passed = np.rint(self._fluid.passed(number) * 2.0**_FRACTION).astype(np.int64)
-        mass = -float(self._world.sum(np.array([passed.sum()]))[0]) / 2.0**_FRACTION
-        total, count = self._world.sum(np.array([float(density.sum()), float(len(density))]))
-        unit = self._units.spacing**2 * self._units.velocity
-        return mass * unit * float(count / total), mass * unit * self._units.density
+    def _exact_sum(self, masses: Floats) -> float:
+        """Sum over links of all ranks, the same on any number of ranks."""
+        # Whole multiples of a small number.
+        sound = np.isfinite(masses)
+        whole = np.rint(np.where(sound, masses, 0.0) * 2.0**_FRACTION).astype(np.int64)
+        total, broken = self._world.sum(np.array([whole.sum(), (~sound).sum()])).tolist()
+        return math.nan if broken else total / 2.0**_FRACTION
 
 
-def flow_lines(diagnostics: Mapping[str, float], *, interpolated: bool) -> list[str]:
-    """Lines on volume and mass flow; none of a vessel without openings."""
+def flow_lines(
+    diagnostics: Mapping[str, float], *, interpolated: bool, half: bool = False
+) -> list[str]:
+    """Lines on volume and mass flow; none of a vessel without openings.
+
+    `half`: whether populations are kept in half precision.
+    """
     flows = {
         key.removeprefix("flow_"): value
         for key, value in diagnostics.items()
@@ -336,10 +353,33 @@ def flow_lines(diagnostics: Mapping[str, float], *, interpolated: bool) -> list[
     line = f"mass flow into the vessel in ug/s: {texts}"
     inflow = sum(value for value in masses.values() if value > 0)
     if inflow:
-        line += f"; inflow less outflow {100 * sum(masses.values()) / inflow:.3g} %"
-        if interpolated:
-            line += " (interpolated walls do not conserve mass exactly)"
+        missing, gained = sum(masses.values()) / inflow, diagnostics[AT_WALLS] / inflow
+        line += f"; inflow less outflow {100 * missing:.3g} %"
+        if interpolated and gained > 0:
+            line += f", with {100 * gained:.3g} % gained at interpolated walls"
+        elif interpolated:
+            line += f", of which {-100 * gained:.3g} % were lost at interpolated walls"
+        rest = missing + gained
+        if abs(rest) >= _STEADY:
+            why = "rounding to half precision, or " if half else ""
+            line += f"; {100 * rest:.3g} % are {why}stored in a flow that is not yet steady"
     return [f"flow into the vessel in nl/s: {volumes}", line]
+
+
+def wall_warnings(rates: Mapping[str, float], table: BloodTable) -> list[str]:
+    """A warning of interpolated walls that gain or lose much of what comes in."""
+    inflow = sum(rate for key, rate in rates.items() if key.startswith("mass_flow_") and rate > 0)
+    gained = rates.get(AT_WALLS, 0.0)
+    if table.walls.kind != "interpolated" or abs(gained) <= _MUCH * inflow or not inflow:
+        return []
+    verb, large = ("gained", "large") if gained > 0 else ("lost", "small")
+    share = abs(gained) / inflow
+    finer = rounded_down(table.spacing_um * math.sqrt(_MUCH / share))
+    return [
+        f"warning: interpolated walls {verb} {100 * share:.2g} % of the inflow, so the outflow is too {large} by as "
+        f"much (recommended: below {100 * _MUCH:g} %); set blood.spacing_um = {finer:.3g} or less (the share falls "
+        'with its square), or blood.walls.kind = "halfway", which conserves mass'
+    ]
 
 
 _SAMPLE = TimedRegion("samples of profiles")

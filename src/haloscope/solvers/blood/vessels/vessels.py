@@ -144,6 +144,8 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         except InputError as error:
             implausible = implausible_vessel(table.vessel, geometry)
             if implausible is None:
+                # The edge of an end cut obliquely is too narrow for any spacing.
+                _require_across(geometry, [opening.name for opening in table.openings])
                 raise
             # A wrong unit comes first: it is the cause of most other refusals.
             raise refusal_with_cause([implausible], error) from None
@@ -503,26 +505,15 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
             f"is {surface_diameter(surface) / MICRO:.3g} um wide; set it, as it will be required"
         )
     for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
-        positions = vessel.lattice.positions(points.numbers)
+        middle = vessel.lattice.positions(points.numbers).mean(axis=0)
+        if isinstance(points, TiltedOpening):
+            middle = points.middle
         radius = points.diameter(table.spacing) / 2
-        normal = points.normal
-        direction = vessel_direction(surface, positions.mean(axis=0), normal, radius)
-        if direction is None:
-            continue
-        angle = math.degrees(math.acos(min(1.0, float(direction @ normal))))
-        if angle <= _OBLIQUE_DEG:
-            continue
-        refusal = InputError(
-            f"it cuts the vessel obliquely at {surface.unit.place(positions.mean(axis=0))}: its normal is "
-            f"{angle:.0f} degrees from the vessel's axis ({direction[0]:.2f}, {direction[1]:.2f}, "
-            f"{direction[2]:.2f}), so its velocity profile and flow are inaccurate",
-            location=f"blood.openings {opening.name}",
-            allowed=f"at most {_REFUSED_DEG:g} degrees (recommended: at most {_OBLIQUE_DEG:g})",
-            remedy="move the opening to where the vessel runs along the normal, or turn the geometry",
-        )
+        refusal, angle = _obliqueness(surface, opening.name, middle, points.normal, radius)
         if angle > _REFUSED_DEG:
             raise refusal
-        lines.append(str(refusal))
+        if angle > _OBLIQUE_DEG:
+            lines.append(str(refusal))
     names = [opening.name for opening in table.openings] + list(surface.joined)
     closed = closed_groups(surface, names)
     if closed and names:
@@ -533,6 +524,36 @@ def on_surface_openings(table: BloodTable, vessel: Vessel) -> list[str]:
             "add a table of that name if the vessel continues there"
         )
     return lines
+
+
+def _obliqueness(
+    surface: Surface, name: str, middle: Floats, normal: Floats, radius: float
+) -> tuple[InputError, float]:
+    """Refusal of an opening that cuts its vessel obliquely, and the angle in degrees; 0 where it is not known."""
+    direction = vessel_direction(surface, middle, normal, radius)
+    if direction is None:
+        direction = normal
+    angle = math.degrees(math.acos(min(1.0, float(direction @ normal))))
+    refusal = InputError(
+        f"it cuts the vessel obliquely at {surface.unit.place(middle)}: its normal is "
+        f"{angle:.0f} degrees from the vessel's axis ({direction[0]:.2f}, {direction[1]:.2f}, "
+        f"{direction[2]:.2f}), so its velocity profile and flow are inaccurate",
+        location=f"blood.openings {name}",
+        allowed=f"at most {_REFUSED_DEG:g} degrees (recommended: at most {_OBLIQUE_DEG:g})",
+        remedy="move the opening to where the vessel runs along the normal, or turn the geometry",
+    )
+    return refusal, angle
+
+
+def _require_across(surface: Surface, names: Sequence[str]) -> None:
+    """Refuse flat ends that cut their vessels far too obliquely."""
+    for end in flat_ends(surface):
+        if end.group in names:
+            refusal, angle = _obliqueness(
+                surface, end.group, end.middle, end.normal, end.diameter / 2
+            )
+            if angle > _REFUSED_DEG:
+                raise refusal
 
 
 def closed_groups(surface: Surface, openings: Sequence[str]) -> list[str]:
