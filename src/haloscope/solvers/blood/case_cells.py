@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.tables import LARGEST, CaseFault, NotNegative, Position, Positive, Table
+from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import (
     MICRO,
     MOST_HEMATOCRIT,
@@ -38,6 +39,42 @@ class Placed(Table):
     """Position of the centre in um, in the coordinates of the vessel."""
     axis: Position = (0.0, 0.0, 1.0)
     """Direction of the axis of symmetry."""
+
+
+class StretchTable(Table):
+    """Forces that pull cells apart at two ends, as optical tweezers do.
+
+    They point along the line between the ends, outward. Each end moves like a stiff bead: it keeps its shape.
+    """
+
+    force_pn: Annotated[float, Field(gt=0.0, le=1e6)]
+    """Whole force on each end."""
+    signal: float | str = 1.0
+    """Factor on force_pn over time: a number, an expression of t (s), or the path of a CSV file with two
+    columns: time in s, factor; below 0 the ends are pushed together."""
+    period_s: Positive | None = None
+    """Period of the signal; without it the signal is not periodic."""
+    direction: Position = (1.0, 0.0, 0.0)
+    """Direction from one end to the other in the cell at rest, whose axis is z."""
+    share: Annotated[float, Field(gt=0.0, le=0.4)] = 0.05
+    """Share of the cell's vertices in each end, at least 3; 0.05 is a patch of about 2.5 um on a red cell."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StretchTable:
+        if not any(self.direction):
+            raise CaseFault("it is 0", location="direction", remedy="give a direction")
+        if self.period_s is not None and isinstance(self.signal, float | int):
+            raise CaseFault(
+                f"signal = {self.signal:g} is constant",
+                location=f"period_s = {self.period_s:g}",
+                remedy="set signal to an expression of t or a table, or leave period_s out",
+            )
+        self.time_signal()
+        return self
+
+    def time_signal(self) -> Signal:
+        """Factor on the force over time."""
+        return read_signal(self.signal, "blood.cells.stretch.signal", self.period_s)
 
 
 class CellsTable(Table):
@@ -86,6 +123,8 @@ class CellsTable(Table):
     """Stiffness against folds and collapsed triangles of the mesh, in rho dx^3 / dt^2; 0: none."""
     viscosity_ratio: Annotated[float, Field(ge=0.1, le=100.0)] = 1.0
     """Ratio of the viscosity inside to that outside; about 5 for a red cell."""
+    stretch: StretchTable | None = None
+    """Forces that pull each of these cells apart: a [blood.cells.stretch] table."""
 
     @model_validator(mode="after")
     def _consistent(self) -> CellsTable:

@@ -29,7 +29,7 @@ from haloscope.solvers.blood.compressibility import (
     range_warnings,
     require_small_range,
 )
-from haloscope.solvers.blood.drive import Drive
+from haloscope.solvers.blood.drive import Drive, Tweezers
 from haloscope.solvers.blood.filling.filling import starting_cells
 from haloscope.solvers.blood.filling.packing import Cells
 from haloscope.solvers.blood.fluid.fluid import SOURCE
@@ -168,8 +168,10 @@ class BloodSolver(Solver):
             self._starting_pressures(),
             set_by_feeders=() if self.traffic is None else self.traffic.sets_velocities,
         )
+        self._tweezers = Tweezers(table, self.suspension)
         self._steps_between_checks = self._steps_between_looks()
         self._set_drive(0)
+        self._tweezers.set(0)
         self._set_initial()
         self._set_cells()
         if self.traffic is not None:
@@ -296,6 +298,7 @@ class BloodSolver(Solver):
         end = self.step + steps
         while self.step < end:
             self._set_drive(self.step)
+            self._tweezers.set(self.step + 1)
             if self.traffic is not None:
                 after = self.step + 1
                 another = after < end and bool(after % self._steps_between_checks)
@@ -403,6 +406,7 @@ class BloodSolver(Solver):
         self.step = step
         # Of the step that led here: half of its force counts in velocities.
         self._set_drive(max(step - 1, 0))
+        self._tweezers.set(step)
         self._before = None
         self._kept = (-1, np.empty(0))
 

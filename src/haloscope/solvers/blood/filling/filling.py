@@ -33,6 +33,7 @@ from haloscope.solvers.blood.filling.packing import (
 from haloscope.solvers.blood.filling.shapes import CellShape, Lumen
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell, sphere
+from haloscope.solvers.blood.membranes.stretching import HOLDING, Stretch
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 
 Floats = NDArray[np.float64]
@@ -67,9 +68,11 @@ def filling_of(table: CellsTable) -> Filling:
 
 def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
     """Mesh and law of a kind in lattice units."""
+    mesh = mesh_of(table).scaled(MICRO / units.spacing)
+    pull = table.stretch
     return CellKind(
         table.name,
-        mesh_of(table).scaled(MICRO / units.spacing),
+        mesh,
         MembraneLaw(
             table.shear_modulus_un_m * 1e-6 / units.surface_modulus,
             table.law,
@@ -84,6 +87,15 @@ def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
         ),
         table.elements,
         table.viscosity_ratio != 1.0,
+        None
+        if pull is None
+        else Stretch.of_mesh(
+            mesh,
+            pull.force_pn * 1e-12 / units.force,
+            HOLDING,
+            direction=pull.direction,
+            share=pull.share,
+        ),
     )
 
 
