@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from haloscope.case.tables import LARGEST, CaseFault, NotNegative, Position, Positive, Table
+from haloscope.case.tables import Name as FilePath
+from haloscope.errors import InputError, counted
+from haloscope.solvers.blood.membranes.mesh_files import ENDINGS, FileShape, is_file, read_shape
 from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import (
     MICRO,
@@ -21,6 +25,8 @@ RED_CELL_RADIUS = 3.91
 """In um (E. Evans, Y. C. Fung, Microvasc. Res. 4 (1972) 335)."""
 RED_CELL_VOLUME = 94.1
 """In um^3, of that shape."""
+
+SHAPES = ("biconcave", "sphere", "oblate")
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 
@@ -82,14 +88,17 @@ class CellsTable(Table):
 
     name: Name = "red-cell"
     """Name of this kind in tables and pictures."""
-    shape: Literal["biconcave", "sphere", "oblate"] = "biconcave"
-    """biconcave: a red cell at rest; sphere: a capsule; oblate: a platelet."""
+    shape: Literal["biconcave", "sphere", "oblate"] | FilePath = "biconcave"
+    """biconcave: a red cell at rest; sphere: a capsule; oblate: a platelet; or the path of an STL, OBJ, PLY or VTP
+    file with any closed surface without handles, relative to the current folder of the command. The file's shape is
+    the shape at rest, scaled so that the longest side of its box is 2 radius_um, and turned so that the shortest
+    side lies along z, the axis; its position is the middle of its box."""
     radius_um: Positive = RED_CELL_RADIUS
-    """Largest radius."""
+    """Largest radius; of a shape from a file half of the longest side of its box."""
     thickness: Annotated[float, Field(gt=0.05, le=1.0)] = 0.36
     """Ratio of the short to the long axis of an oblate cell."""
     vertices: Annotated[int, Field(ge=42, le=200_000)] = 642
-    """Vertices of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...)."""
+    """Vertices of the mesh: 10 n^2 + 2 (42, 92, 162, 252, 362, 492, 642, ...); a file has its own."""
     hematocrit: Annotated[
         float, BeforeValidator(within_limit), Field(ge=0.0, lt=MOST_HEMATOCRIT)
     ] = 0.0
@@ -103,7 +112,8 @@ class CellsTable(Table):
     area_ratio: Annotated[float, Field(ge=0.0, le=1e6)] = 10.0
     """Constant C of the Skalak law: area dilation modulus K = G (1 + 2 C)."""
     elements: Literal["loop", "linear"] = "loop"
-    """loop: subdivision surfaces, as published; linear: flat triangles, cheaper."""
+    """loop: subdivision surfaces, as published; linear: flat triangles, cheaper. Where vertices of a shape from a
+    file have other than 5 or 6 neighbours, or a triangle has two with 5, elements are linear, and the run says so."""
     bending_modulus_j: Modulus = 2e-19
     """Helfrich's bending modulus; 0: none."""
     spontaneous_curvature: Literal["rest", "none"] = "rest"
@@ -128,6 +138,18 @@ class CellsTable(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> CellsTable:
+        if self.shape not in SHAPES and not is_file(self.shape):
+            raise CaseFault(
+                "this shape is unknown",
+                location=f"shape = {self.shape!r}",
+                allowed=f"{', '.join(SHAPES)}, or the path of a {', '.join(ENDINGS)} file",
+            )
+        if self.shape not in SHAPES and is_set(self, "vertices"):
+            raise CaseFault(
+                f"the mesh in {self.shape} has its own vertices",
+                location=f"vertices = {self.vertices}",
+                remedy="leave vertices out",
+            )
         frequency = math.isqrt((self.vertices - 2) // 10)
         if 10 * frequency**2 + 2 != self.vertices:
             near = [10 * n**2 + 2 for n in (frequency, frequency + 1)]
@@ -164,9 +186,57 @@ class CellsTable(Table):
         return self.volume_modulus_pa / units.pressure
 
     @property
+    def file_shape(self) -> FileShape | None:
+        """Its shape where a file has it."""
+        if self.shape in SHAPES:
+            return None
+        try:
+            return read_shape(self.shape)
+        except InputError as error:
+            raise error.within(f"blood.cells {self.name}.shape") from None
+
+    @property
+    def vertex_count(self) -> int:
+        """Vertices of a cell."""
+        shape = self.file_shape
+        return self.vertices if shape is None else len(shape.mesh.vertices)
+
+    @property
+    def used_elements(self) -> Literal["loop", "linear"]:
+        """Elements that its mesh allows."""
+        shape = self.file_shape
+        return self.elements if shape is None or shape.loop else "linear"
+
+    def notices(self) -> list[str]:
+        """Lines on a shape from a file: what was mended, its size, and elements."""
+        shape = self.file_shape
+        if shape is None:
+            return []
+        mesh = shape.mesh.scaled(self.radius_um)
+        sides = " x ".join(f"{side:.4g}" for side in np.ptp(mesh.vertices, axis=0).tolist())
+        along = "zyx"[shape.turn]
+        lines = [f"blood.cells {self.name}: {self.shape}: {line}" for line in shape.notices]
+        lines.append(
+            f"blood.cells {self.name}: {self.shape} has {len(mesh.vertices)} vertices; it is scaled by "
+            f"{2 * self.radius_um / shape.longest:.6g} um a unit of the file to {sides} um, {mesh.volume():.4g} um^3 "
+            f"and {mesh.area():.4g} um^2, with {along} of the file as its axis"
+        )
+        if self.used_elements != self.elements:
+            why = (
+                f"{counted(shape.irregular, 'vertex has', 'vertices have')} other than 5 or 6 neighbours"
+                if shape.irregular
+                else "vertices with 5 neighbours lie side by side"
+            )
+            lines.append(f"blood.cells {self.name}: elements are linear: {why} in {self.shape}")
+        return lines
+
+    @property
     def volume(self) -> float:
         """Of a cell at rest, in m^3."""
         cube = (self.radius_um * MICRO) ** 3
+        shape = self.file_shape
+        if shape is not None:
+            return shape.mesh.volume() * cube
         if self.shape == "biconcave":
             return RED_CELL_VOLUME / RED_CELL_RADIUS**3 * cube
         return 4 / 3 * math.pi * cube * (self.thickness if self.shape == "oblate" else 1.0)

@@ -83,9 +83,9 @@ def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
         yield membranes.kernel_file(
             target,
             functools.partial(mesh_of, kind),
-            kind.vertices,
+            kind.vertex_count,
             viscous=kind.membrane_viscosity_un_s_m > 0,
-            elements=kind.elements,
+            elements=kind.used_elements,
         )
     if any(kind.stretch for kind in table.cells):
         yield stretching.kernel_file()

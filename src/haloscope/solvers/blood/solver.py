@@ -140,6 +140,7 @@ class BloodSolver(Solver):
             settled=settled_change(table, vessel),
             warn_unsteady=becomes_steady(table, vessel),
         )
+        self.notices += [line for kind in table.cells for line in kind.notices()]
         with _PLACING:
             cells = self._starting_cells()
         self.medium = medium = FluidWithCells(

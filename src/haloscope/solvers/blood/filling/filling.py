@@ -46,6 +46,9 @@ _LEAST_APART = 0.1
 
 def mesh_of(table: CellsTable) -> MembraneMesh:
     """Shape at rest, its axis along z, in um."""
+    file = table.file_shape
+    if file is not None:
+        return file.mesh.scaled(table.radius_um)
     if table.shape == "biconcave":
         return red_cell(table.vertices, table.radius_um)
     if table.shape == "sphere":
@@ -54,7 +57,9 @@ def mesh_of(table: CellsTable) -> MembraneMesh:
 
 
 def shape_of(table: CellsTable) -> CellShape:
-    """The same as packing sees it, in um."""
+    """The same as packing sees it, in um: of a file's shape the body of revolution around it."""
+    if table.file_shape is not None:
+        return CellShape.around(mesh_of(table))
     if table.shape == "biconcave":
         return CellShape.biconcave(table.radius_um)
     thickness = table.thickness if table.shape == "oblate" else 1.0
@@ -85,7 +90,7 @@ def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
             table.viscous_stiffness,
             table.fold_guard,
         ),
-        table.elements,
+        table.used_elements,
         table.viscosity_ratio != 1.0,
         None
         if pull is None
