@@ -10,7 +10,7 @@ import numpy as np
 
 from haloscope.errors import InputError, counted
 from haloscope.mesh.files.meshio_files import LengthUnit
-from haloscope.mesh.surfaces.surfaces import Surface, check
+from haloscope.mesh.surfaces.surfaces import Surface, check, connected_parts, edges_of, paired
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, triangle_normals
 
 ENDINGS = (".stl", ".obj", ".ply", ".vtp")
@@ -126,10 +126,8 @@ def _require_sphere_like(surface: Surface) -> None:
 
 def _fans(surface: Surface) -> int:
     """Fans of triangles around vertices of a closed surface: one for each vertex that is not pinched."""
-    from haloscope.mesh.surfaces.surfaces import connected_parts, edges_of, paired
-
     triangles = surface.triangles.astype(np.int64)
-    tail, head, key = edges_of(triangles, len(surface.points))
+    tail, _, key = edges_of(triangles, len(surface.points))
     one, other = paired(key)
     # Corners of triangles are joined across the edges that meet in them: of edge k of a triangle,
     # corner k is its tail and corner k + 1 its head.
