@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from haloscope.errors import InputError, counted
-from haloscope.mesh.files.meshio_files import LengthUnit
-from haloscope.mesh.surfaces.surfaces import Surface, check, connected_parts, edges_of, paired
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, triangle_normals
+
+if TYPE_CHECKING:
+    from haloscope.mesh.surfaces.surfaces import Surface
 
 ENDINGS = (".stl", ".obj", ".ply", ".vtp")
 FEWEST, MOST = 42, 200_000
@@ -22,7 +24,7 @@ _MOST_BYTES = 128 << 20
 _LEAST_QUALITY = 0.1
 # Sides of a box that differ by less are equal: those of a sphere's mesh differ a little.
 _AS_SHORT = 0.02
-_UNIT = LengthUnit("in the unit of the file", 1.0)
+_UNIT = "in the unit of the file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,7 @@ def read_shape(file: str) -> FileShape:
 
 @lru_cache(maxsize=16)
 def _read(file: str, version: tuple[int, int]) -> FileShape:
+    from haloscope.mesh.files.meshio_files import LengthUnit
     from haloscope.mesh.surfaces.intersections import require_uncrossed
     from haloscope.mesh.surfaces.surface_files import read_surface
 
@@ -64,7 +67,7 @@ def _read(file: str, version: tuple[int, int]) -> FileShape:
             allowed=f"at most {_MOST_BYTES >> 20} MiB for a cell",
             remedy="use a coarser surface",
         )
-    surface = read_surface(file, unit=_UNIT)
+    surface = read_surface(file, unit=LengthUnit(_UNIT, 1.0))
     _require_sphere_like(surface)
     require_uncrossed(surface)
     low, high = surface.bounds
@@ -94,6 +97,8 @@ def _turn_of(sides: np.ndarray) -> int:
 
 def _require_sphere_like(surface: Surface) -> None:
     """Refuse surfaces that are open, in parts, or of another topology than a sphere."""
+    from haloscope.mesh.surfaces.surfaces import check
+
     count = len(np.unique(surface.triangles))
     if not FEWEST <= count <= MOST:
         raise InputError(
@@ -126,6 +131,8 @@ def _require_sphere_like(surface: Surface) -> None:
 
 def _fans(surface: Surface) -> int:
     """Fans of triangles around vertices of a closed surface: one for each vertex that is not pinched."""
+    from haloscope.mesh.surfaces.surfaces import connected_parts, edges_of, paired
+
     triangles = surface.triangles.astype(np.int64)
     tail, _, key = edges_of(triangles, len(surface.points))
     one, other = paired(key)
