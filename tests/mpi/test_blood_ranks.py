@@ -252,9 +252,8 @@ def test_trajectories_of_1000_steps_in_which_cells_change_owners_are_those_of_on
 
 
 def test_a_cell_that_is_pulled_apart_across_ranks_is_that_of_one_rank(run_ranks, tmp_path):
-    placed = [
-        {"position_um": [x, 6.0, 5.0], "axis": [0.1, y, 1.0]} for x, y in ((5.0, 0.2), (14.0, -0.3))
-    ]
+    # The third has no room.
+    (tmp_path / "cells.pos").write_text("3\n5 6 5 80 10 0\n14 6 5 95 0 20\n14.5 6 5 0 0 0\n")
     table = {
         "spacing_um": 1.0,
         "relaxation_time": 1.5,
@@ -264,7 +263,7 @@ def test_a_cell_that_is_pulled_apart_across_ranks_is_that_of_one_rank(run_ranks,
         "cells": [
             {
                 "vertices": 162,
-                "placed": placed,
+                "positions": str(tmp_path / "cells.pos"),
                 "stretch": {"force_pn": 300.0, "signal": "sin(t/1e-5)**2"},
             }
         ],
@@ -272,6 +271,7 @@ def test_a_cell_that_is_pulled_apart_across_ranks_is_that_of_one_rank(run_ranks,
     }
     one = _bits(run_ranks, 1, tmp_path / "one", 80, table=table)
     assert one[1] > 1
+    assert one[2] == 2
     assert _bits(run_ranks, 3, tmp_path / "three", 40, table=table)[0] != one[0]
     assert _bits(run_ranks, 2, tmp_path / "three", 80, "restart", table=table)[0] == one[0]
     assert _bits(run_ranks, 4, tmp_path / "four", 80, table=table)[0] == one[0]

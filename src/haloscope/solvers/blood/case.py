@@ -130,6 +130,16 @@ EXCLUSIONS = (
         ("blood.cells.0.hematocrit=0.1",),
     ),
     Exclusion(
+        ("blood.cells.positions", "blood.cells.hematocrit or placed"),
+        "they also set where cells start",
+        ("blood.cells.0.positions=cells.pos",),
+    ),
+    Exclusion(
+        ("blood.cells.offset_um", "blood.cells without positions"),
+        "it moves the cells of the list",
+        ("blood.cells.0.offset_um=[1.0, 0.0, 0.0]",),
+    ),
+    Exclusion(
         ("blood.cells.area_ratio", 'blood.cells.law = "neo-hookean"'),
         "it is a parameter of the Skalak law",
         ("blood.cells.0.law=neo-hookean", "blood.cells.0.area_ratio=5.0"),

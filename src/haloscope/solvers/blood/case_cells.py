@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from haloscope.case.tables import LARGEST, CaseFault, NotNegative, Position, Positive, Table
 from haloscope.case.tables import Name as FilePath
 from haloscope.errors import InputError, counted
+from haloscope.solvers.blood.cell_lists import count_of
 from haloscope.solvers.blood.membranes.mesh_files import ENDINGS, FileShape, is_file, read_shape
 from haloscope.solvers.blood.signals import Signal, read_signal
 from haloscope.solvers.blood.units import (
@@ -105,6 +106,14 @@ class CellsTable(Table):
     """Volume fraction of the vessel that these cells fill at the start."""
     placed: Annotated[tuple[Placed, ...], Field(max_length=100_000)] = ()
     """Cells at chosen positions, in place of hematocrit: [[blood.cells.placed]] tables."""
+    positions: FilePath | None = None
+    """Path of a list of cells in HemoCell's format (.pos), in place of hematocrit and placed: the number of cells,
+    then for each x, y, z in um and rotations about x, y and z in degrees, by white space. Rotations follow each other
+    about fixed axes through the middle of the cell's box; at rest, a disc has its axis along y. Cells that lie
+    outside the vessel, in a wall or in a cell before them are left out, and the run says how many; cells after as
+    many as the file announces are not read."""
+    offset_um: Position = (0.0, 0.0, 0.0)
+    """Added to the positions of the list: the position of its origin in the coordinates of the vessel."""
     law: Literal["skalak", "neo-hookean"] = "skalak"
     """In-plane elastic law of the membrane."""
     shear_modulus_un_m: Modulus = 2.5
@@ -164,6 +173,18 @@ class CellsTable(Table):
                 "placed also sets where cells start",
                 location=f"hematocrit = {self.hematocrit:g}",
                 remedy="leave hematocrit or placed out",
+            )
+        if self.positions is not None and (self.hematocrit or self.placed):
+            raise CaseFault(
+                f"{'hematocrit' if self.hematocrit else 'placed'} also sets where cells start",
+                location=f"positions = {self.positions!r}",
+                remedy="leave one of them out",
+            )
+        if self.positions is None and is_set(self, "offset_um"):
+            raise CaseFault(
+                "there is no list of cells that it could move",
+                location="offset_um",
+                remedy="set positions, or leave offset_um out",
             )
         if self.law == "neo-hookean" and is_set(self, "area_ratio"):
             raise CaseFault(
@@ -243,6 +264,11 @@ class CellsTable(Table):
 
     def count(self, vessel: float) -> float:
         """Cells of a vessel of so many m^3."""
+        if self.positions is not None:
+            try:
+                return count_of(self.positions)
+            except InputError as error:
+                raise error.within(f"blood.cells {self.name}.positions") from None
         return len(self.placed) or self.hematocrit * vessel / self.volume
 
 

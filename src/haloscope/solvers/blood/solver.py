@@ -30,8 +30,8 @@ from haloscope.solvers.blood.compressibility import (
     require_small_range,
 )
 from haloscope.solvers.blood.drive import Drive, Tweezers
-from haloscope.solvers.blood.filling.filling import starting_cells
-from haloscope.solvers.blood.filling.packing import Cells
+from haloscope.solvers.blood.filling.filling import left_out_line, starting_cells
+from haloscope.solvers.blood.filling.packing import Cells, LeftOut
 from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
@@ -143,6 +143,7 @@ class BloodSolver(Solver):
         self.notices += [line for kind in table.cells for line in kind.notices()]
         with _PLACING:
             cells = self._starting_cells()
+        self._left_out = self._cells_left_out(cells)
         self.medium = medium = FluidWithCells(
             self._case,
             device,
@@ -191,6 +192,17 @@ class BloodSolver(Solver):
         fed = any(opening.feeds for opening in self.vessel.openings)
         return starting_cells(table.cells, lattice, table.seed, self._world, self._device, fed=fed)
 
+    def _cells_left_out(self, cells: Cells | None) -> dict[str, LeftOut]:
+        """Cells of lists that have no room in the vessel, by kind; reported."""
+        if cells is None:
+            return {}
+        pairs = zip(self._table.cells, cells.left_out, strict=True)
+        lists = [(kind, counts) for kind, counts in pairs if kind.positions is not None]
+        self.notices += [
+            f"blood.cells {kind.name}: {left_out_line(kind, counts)}" for kind, counts in lists
+        ]
+        return {kind.name: counts for kind, counts in lists}
+
     def _open_traffic(self) -> CellInOutflow | None:
         """Opens the vessel's inflow and outflow of cells."""
         if self.suspension is None or not self.vessel.openings:
@@ -213,6 +225,7 @@ class BloodSolver(Solver):
             title=self._case.title or "Cells in blood",
             fields=output.fields,
             picture=output.picture,
+            left_out=self._left_out,
         )
         if self._table.inside_tau is not None:
             self.stored = (*_POPULATIONS, _INSIDE)

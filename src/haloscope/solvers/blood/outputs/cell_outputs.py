@@ -6,7 +6,7 @@ import bisect
 import codecs
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
 from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.filling.packing import LeftOut
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
@@ -211,6 +212,8 @@ class CellOutputs:
     # Whether the last state is written for ParaView, and drawn.
     fields: bool = True
     picture: bool = True
+    # Cells of lists without room in the vessel, by kind.
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     frames: SurfaceFrames | None = None  # Of the animation; None where the run has none
     _last: int = -1
     _rows: int = 0
@@ -376,7 +379,7 @@ class CellOutputs:
         for local, (_, values) in zip(self.suspension.kinds, tables, strict=True):
             rest = local.kind.mesh.volume() * (self.units.spacing / MICRO) ** 3
             means = _means(values, rest, stretched=local.kind.stretch is not None)
-            summary[local.kind.name] = means
+            summary[local.kind.name] = means | self._room(local.kind.name)
             lines.append(_line(local.kind.name, means))
         smoothed = self.suspension.smoothed
         if smoothed:
@@ -385,6 +388,14 @@ class CellOutputs:
                 "them; to have fewer, lower blood.spacing_um, raise blood.cells.vertices or slow the flow down"
             )
         return Results({"cells": summary, "creases_smoothed": smoothed}, files, lines)
+
+    def _room(self, kind: str) -> dict[str, int]:
+        """Numbers of the summary on the list that a kind's cells come from."""
+        if kind not in self.left_out:
+            return {}
+        counts = self.left_out[kind]
+        names = ("listed", "outside", "walls", "overlaps", "beyond")
+        return {f"list_{name}": getattr(counts, name) for name in names}
 
     def _write(self, path: Path, step: int) -> None:
         """Write all cells for ParaView, in m as the fields are; all ranks call this."""
