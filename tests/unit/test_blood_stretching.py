@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.membranes.membranes import ALONE, OWN, MembraneLaw, Membranes
-from haloscope.solvers.blood.membranes.meshes import red_cell
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh, red_cell
 from haloscope.solvers.blood.membranes.stretching import Pull, Stretch
 from haloscope.solvers.blood.verification import single_cells
 
@@ -131,6 +132,20 @@ def test_ends_are_mirror_images_of_at_least_three_vertices(share):
     assert len(first) == len(second) >= max(3, round(162 * share))
     places = [_MESH.vertices[end] * (sign, 1, 1) for end, sign in ((first, -1), (second, 1))]
     assert np.allclose(*(np.sort(place.round(9), axis=0) for place in places))
+
+
+def test_ends_of_a_thin_cell_that_is_pulled_along_its_axis_have_no_vertex_in_common():
+    first, second = Stretch.of_mesh(_MESH, 1.0, 1.0, direction=(0.0, 0.0, 1.0), share=0.3).ends
+    assert not np.intersect1d(first, second).size
+    assert (_MESH.vertices[first, 2] < 0).all()
+    assert (_MESH.vertices[second, 2] > 0).all()
+
+
+def test_ends_whose_vertices_lie_on_a_line_are_refused():
+    box = MembraneMesh(_MESH.vertices * (1.0, 1e-5, 1.0), _MESH.triangles)
+    flat = replace(box, vertices=np.where(np.abs(box.vertices) < 1.0, 0.0, box.vertices))
+    with refused(location="stretch.share", problem="on a line"):
+        Stretch.of_mesh(flat, 1.0, 1.0)
 
 
 def test_shapes_in_equilibrium_are_those_of_the_first_release():
