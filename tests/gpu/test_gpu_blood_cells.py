@@ -18,6 +18,7 @@ from haloscope.solvers.blood.coupling.repulsion import (
 )
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell
+from haloscope.solvers.blood.membranes.stretching import Pull, Stretch
 
 _SAME_BITS = 0.0
 
@@ -73,6 +74,23 @@ def test_membranes_agree(gpu, cores, assert_close, elements, vertices, kind):
                 "volume": shapes.volume,
             }
         )
+    assert_close(*results, _SAME_BITS)
+
+
+def test_ends_that_are_pulled_agree(gpu, cores, assert_close):
+    mesh, count = red_cell(642), 3
+    places = mesh.vertices + 0.02 * np.random.default_rng(6).standard_normal((count, 642, 3))
+    results = []
+    for device in (gpu, cores):
+        cells = Membranes(device, mesh, count + 2, MembraneLaw(2.5, dilation=10.0))
+        cells.set_cells(0, places + 100.0)
+        cells.divide(np.array([0, 2]), np.array([1]))
+        pulls = Pull(device, Stretch.of_mesh(mesh, 40.0, 3.0), mesh)
+        pulls.set(0.5)
+        for part in (0, 1):
+            cells.compute_forces_of(part)
+            pulls.apply(cells, part)
+        results.append({"forces": cells.on_host(cells.forces, count)})
     assert_close(*results, _SAME_BITS)
 
 

@@ -292,3 +292,29 @@ def test_trajectories_of_1000_steps_in_which_cells_change_owners_are_those_of_on
         assert several[4] > 0
         assert several[0] == one[0]
         assert (tmp_path / str(ranks) / "cells.csv").read_bytes() == trajectories
+
+
+def test_a_cell_that_is_pulled_apart_across_ranks_is_that_of_one_rank(run_ranks, tmp_path):
+    # The third has no room.
+    (tmp_path / "cells.pos").write_text("3\n5 6 5 80 10 0\n14 6 5 95 0 20\n14.5 6 5 0 0 0\n")
+    table = {
+        "spacing_um": 1.0,
+        "relaxation_time": 1.5,
+        "viscosity_mpa_s": 0.4,
+        "pressure_gradient_pa_m": [1.5e6, 0.0, 8.0e5],
+        "channel": {"size_um": [22.0, 12.0, 12.0], "periodic": ["x", "y", "z"]},
+        "cells": [
+            {
+                "vertices": 162,
+                "positions": str(tmp_path / "cells.pos"),
+                "stretch": {"force_pn": 300.0, "signal": "sin(t/1e-5)**2"},
+            }
+        ],
+        "cell_interval": 20,
+    }
+    one = _bits(run_ranks, 1, tmp_path / "one", 80, table=table)
+    assert one[1] > 1
+    assert one[2] == 2
+    assert _bits(run_ranks, 3, tmp_path / "three", 40, table=table)[0] != one[0]
+    assert _bits(run_ranks, 2, tmp_path / "three", 80, "restart", table=table)[0] == one[0]
+    assert _bits(run_ranks, 4, tmp_path / "four", 80, table=table)[0] == one[0]

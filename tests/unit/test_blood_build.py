@@ -77,8 +77,18 @@ def _key(source: Path, constants: Constants) -> tuple[str, str]:
             "walls": {"kind": "interpolated"},
             "cells": [{"vertices": 42, "radius_um": 2.0, "hematocrit": 0.1}],
         },
+        {**_TUBE, "openings": _OPENINGS, "cells": [{**_CELL, "stretch": {"force_pn": 1.0}}]},
     ],
-    ids=["single", "carreau", "moving wall", "rows along z", "cells", "other cells", "fed"],
+    ids=[
+        "single",
+        "carreau",
+        "moving wall",
+        "rows along z",
+        "cells",
+        "other cells",
+        "fed",
+        "pulled",
+    ],
 )
 def test_a_run_asks_for_no_kernel_that_was_not_built(table, monkeypatch, tmp_path):
     case = _case(table)

@@ -31,6 +31,9 @@ from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLink
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.lattice import share_out
 from haloscope.solvers.blood.kernels import manifest
+from haloscope.solvers.blood.membranes.membranes import ALONE, MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.meshes import red_cell
+from haloscope.solvers.blood.membranes.stretching import Pull, Stretch
 from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
 from haloscope.solvers.carreau import Carreau
 
@@ -153,6 +156,13 @@ def test_rows_of_cells_compile():
     ownership(device)
     names = ("outline", "give_rows", "take_rows")
     assert device.kernels == {("cell_rows.cpp", name) for name in names}
+
+
+def test_the_pull_on_ends_of_cells_compiles():
+    device, mesh = AbsentGpu(), red_cell(42)
+    cells = Membranes(device, mesh, 2, MembraneLaw(1.0))
+    Pull(device, Stretch.of_mesh(mesh, 1.0, 1.0), mesh).apply(cells, ALONE)
+    assert ("stretching.cpp", "pull_ends") in device.kernels
 
 
 def test_lists_of_shared_vertices_compile():

@@ -471,7 +471,10 @@ def test_viscosity_at_rest_counts():
         ({"area_modulus_un_m": 1e6}, "red-cell: area_modulus_un_m = 1e+06 uN/m is far above"),
         ({"volume_modulus_pa": 2e8}, "red-cell: volume_modulus_pa = 2e+08 Pa is far above"),
         ({"shape": "sphere", "radius_um": 1.01}, "red-cell: a cell is only 4.04 spacings across"),
-        ({"hematocrit": 0.0}, "red-cell: the case has no cells of this kind; set hematocrit or"),
+        (
+            {"hematocrit": 0.0},
+            "red-cell: the case has no cells of this kind; set hematocrit, placed or",
+        ),
     ],
 )
 def test_cells_unlike_others_are_told(changes, words):

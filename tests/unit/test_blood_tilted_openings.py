@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from lattice_tables import TwoArrays, box_part
 from open_vessels import solver_of
-from refusals import refused
 from small_fluids import fixture_device, random_start  # noqa: F401
 
 from haloscope.case.tables import check

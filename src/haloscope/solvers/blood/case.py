@@ -130,9 +130,34 @@ EXCLUSIONS = (
         ("blood.cells.0.hematocrit=0.1",),
     ),
     Exclusion(
+        ("blood.cells.positions", "blood.cells.hematocrit or placed"),
+        "they also set where cells start",
+        ("blood.cells.0.positions=cells.pos",),
+    ),
+    Exclusion(
+        ("blood.cells.offset_um", "blood.cells without positions"),
+        "it moves the cells of the list",
+        ("blood.cells.0.offset_um=[1.0, 0.0, 0.0]",),
+    ),
+    Exclusion(
         ("blood.cells.area_ratio", 'blood.cells.law = "neo-hookean"'),
         "it is a parameter of the Skalak law",
         ("blood.cells.0.law=neo-hookean", "blood.cells.0.area_ratio=5.0"),
+    ),
+    Exclusion(
+        ("blood.cells.stretch", "blood.openings.feeds"),
+        "cells are pulled in the vessel, not in the flow before an inlet",
+        (*_openings(f"{_INLET}, feeds=true", _OUTLET), "blood.cells.0.stretch={force_pn=10.0}"),
+    ),
+    Exclusion(
+        ("blood.cells.stretch.period_s", "a blood.cells.stretch.signal that is a number"),
+        "a number has no period",
+        ("blood.cells.0.stretch={force_pn=10.0, period_s=0.1}",),
+    ),
+    Exclusion(
+        ("blood.cells.vertices", "a file as blood.cells.shape"),
+        "the mesh in the file has its own vertices",
+        ("blood.cells.0.shape=cell.stl", "blood.cells.0.vertices=92"),
     ),
     Exclusion(
         ("blood.cells.thickness", 'a blood.cells.shape other than "oblate"'),
@@ -379,6 +404,12 @@ class BloodTable(Table):
                     f"the opening {opening.name!r} feeds cells, but the case has none",
                     location=f"openings.{number}.feeds",
                     remedy="add a [[blood.cells]] table, or leave feeds out",
+                )
+            if opening.feeds and any(cell.stretch for cell in self.cells):
+                raise CaseFault(
+                    "cells with stretch cannot enter through an opening",
+                    location=f"openings.{number}.feeds",
+                    remedy="leave feeds or blood.cells.stretch out",
                 )
         for cell in self.cells:
             if cell.radius_um < self.spacing_um:

@@ -34,6 +34,7 @@ project, turn 0.99 to 1.03 times as fast; on lattices it is 0.96 at 6 and at 8 s
 _ANGLES = 0.125
 _STEADY = 0.3
 """Change of a tank-treading red cell's deformation: it swings and breathes as its dimples pass."""
+_PULL = 88.0
 _STILL = 0.05
 _PASSED_WITHIN = 0.15
 _FED_WITHIN = 0.05
@@ -166,6 +167,20 @@ def stretching_check(solve: Solve) -> dict[str, Comparison]:
                 float(value), float(middle), float(half)
             )
     return comparisons
+
+
+def stretching_in_flow_check(solve: Solve) -> dict[str, Comparison]:
+    """A case pulls a red cell in a fluid to the diameters of its equilibrium without one."""
+    forces = single_cells.measured().force
+    still = single_cells.stretch(device_of(solve), forces)
+    place = int(np.flatnonzero(forces == _PULL)[0])
+    axial, transverse = single_cells.diameters_of(solve(single_cells.stretched_cell(_PULL)))
+    return {
+        f"axial diameter at {_PULL:g} pN, um": relative(axial, float(still.axial[place]), 0.01),
+        f"transverse diameter at {_PULL:g} pN, um": relative(
+            transverse, float(still.transverse[place]), 0.015
+        ),
+    }
 
 
 def capsules_check(
@@ -342,6 +357,13 @@ CHECKS = (
         "diameters of a red cell under optical tweezers, at nine forces",
         "J. P. Mills et al., Mech. Chem. Biosyst. 1 (2004) 169",
         stretching_check,
+    ),
+    Check(
+        "blood-stretching-in-flow",
+        "a red cell that a case pulls apart in a fluid",
+        "its equilibrium without a fluid, as in blood-stretching",
+        stretching_in_flow_check,
+        slow=True,
     ),
     Check(
         "blood-capsule",

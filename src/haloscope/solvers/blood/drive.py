@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
+from haloscope.solvers.blood.cells.suspension import Suspension
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.units import SOUND_SPEED
 from haloscope.solvers.blood.vessels.vessels import Vessel
@@ -84,6 +85,24 @@ class Drive:
             for table, factor in zip(self._openings, self._now[1:], strict=True)
             if table.kind == "velocity"
         }
+
+
+class Tweezers:
+    """Sets the forces that pull cells apart at a step."""
+
+    def __init__(self, table: BloodTable, suspension: Suspension | None) -> None:
+        pulls = [] if suspension is None else suspension.pulls
+        self._step_s = table.units.time_step
+        self._pulls = [
+            (pull, kind.stretch.time_signal())
+            for pull, kind in zip(pulls, table.cells, strict=suspension is not None)
+            if pull is not None and kind.stretch is not None
+        ]
+
+    def set(self, step: int) -> None:
+        """Set the forces on cells where they are after a step."""
+        for pull, signal in self._pulls:
+            pull.set(signal(step * self._step_s))
 
 
 Floats = NDArray[np.float64]
@@ -161,12 +180,13 @@ def _driven(table: BloodTable, vessel: Vessel, until: float) -> bool:
             pressures.add((opening.value, str(opening.signal)) if opening.value else (0.0, ""))
     if len(pressures) > 1:
         return True
-    # A flow of the start decays; cells whose membranes are not at rest move the fluid.
+    # A flow of the start decays; cells that are pulled or whose membranes are not at rest move the fluid.
     initial = table.initial
     if any(getattr(initial, name) not in (0, 0.0) for name in ("u", "v", "w", "p")):
         return True
     return any(
-        kind.spontaneous_curvature == "none" and kind.bending_modulus_j for kind in table.cells
+        kind.stretch or (kind.spontaneous_curvature == "none" and kind.bending_modulus_j)
+        for kind in table.cells
     )
 
 

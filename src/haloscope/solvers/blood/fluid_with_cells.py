@@ -214,7 +214,7 @@ class FluidWithCells:
         lattice = self.lattice
         chosen = np.arange(cells.count if self.world.is_root else 0)
         places = np.rint((cells.positions[chosen] * MICRO - lattice.origin) / lattice.spacing)
-        vertices = np.array([kind.vertices for kind in self.table.cells])
+        vertices = np.array([kind.vertex_count for kind in self.table.cells])
         work = _POINTS_A_VERTEX * vertices[cells.kinds[chosen]]
         last = np.array(lattice.shape) - 1
         return np.clip(places.astype(np.int64), 0, last), work.astype(np.int64)

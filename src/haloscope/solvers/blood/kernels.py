@@ -25,7 +25,7 @@ from haloscope.solvers.blood.fluid import fluid
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, whole_part
 from haloscope.solvers.blood.fluid.populations import possible_ways
-from haloscope.solvers.blood.membranes import membranes
+from haloscope.solvers.blood.membranes import membranes, stretching
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell
 from haloscope.solvers.blood.sizing import points
@@ -85,10 +85,12 @@ def _cell_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
         yield from membranes.kernel_files(
             target,
             functools.partial(mesh_of, kind),
-            kind.vertices,
+            kind.vertex_count,
             viscous=kind.membrane_viscosity_un_s_m > 0,
-            elements=kind.elements,
+            elements=kind.used_elements,
         )
+    if any(kind.stretch for kind in table.cells):
+        yield stretching.kernel_file()
     # Cells are packed on cores, whatever computes the flow.
     yield HostFile(*packing.kernel_file())
     if any(opening.feeds for opening in table.openings):

@@ -88,8 +88,8 @@ def bytes_beside_populations(table: BloodTable, points: float) -> float:
     total = points * bytes_a_point(with_cells=bool(table.cells), repulsion=repulsion)
     reach = table.repulsion.range_um * MICRO + MARGIN * table.spacing
     for kind in table.cells:
-        near = near_vertices(kind.vertices, kind.volume, reach)
-        vertices = kind.count(points * table.spacing**3) * kind.vertices
+        near = near_vertices(kind.vertex_count, kind.volume, reach)
+        vertices = kind.count(points * table.spacing**3) * kind.vertex_count
         viscous = kind.membrane_viscosity_un_s_m > 0
         vertex_bytes = bytes_a_vertex(repulsion=repulsion, viscous=viscous, near=near)
         total += vertices * (vertex_bytes + OUTPUTS * (2 if viscous else 1))

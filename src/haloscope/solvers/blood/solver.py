@@ -29,9 +29,9 @@ from haloscope.solvers.blood.compressibility import (
     range_warnings,
     require_small_range,
 )
-from haloscope.solvers.blood.drive import Drive
-from haloscope.solvers.blood.filling.filling import starting_cells
-from haloscope.solvers.blood.filling.packing import Cells
+from haloscope.solvers.blood.drive import Drive, Tweezers
+from haloscope.solvers.blood.filling.filling import left_out_line, starting_cells
+from haloscope.solvers.blood.filling.packing import Cells, LeftOut
 from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
@@ -146,8 +146,10 @@ class BloodSolver(Solver):
             settled=settled_change(table, vessel),
             warn_unsteady=becomes_steady(table, vessel),
         )
+        self.notices += [line for kind in table.cells for line in kind.notices()]
         with _PLACING:
             cells = self._starting_cells()
+        self._left_out = self._cells_left_out(cells)
         self.medium = medium = FluidWithCells(
             self._case,
             device,
@@ -174,8 +176,10 @@ class BloodSolver(Solver):
             self._starting_pressures(),
             set_by_feeders=() if self.traffic is None else self.traffic.sets_velocities,
         )
+        self._tweezers = Tweezers(table, self.suspension)
         self._steps_between_checks = self._steps_between_looks()
         self._set_drive(0)
+        self._tweezers.set(0)
         self._set_initial()
         self._set_cells()
         if self.traffic is not None:
@@ -193,6 +197,17 @@ class BloodSolver(Solver):
         lattice = self.vessel.lattice
         fed = any(opening.feeds for opening in self.vessel.openings)
         return starting_cells(table.cells, lattice, table.seed, self._world, self._device, fed=fed)
+
+    def _cells_left_out(self, cells: Cells | None) -> dict[str, LeftOut]:
+        """Cells of lists that have no room in the vessel, by kind; reported."""
+        if cells is None:
+            return {}
+        pairs = zip(self._table.cells, cells.left_out, strict=True)
+        lists = [(kind, counts) for kind, counts in pairs if kind.positions is not None]
+        self.notices += [
+            f"blood.cells {kind.name}: {left_out_line(kind, counts)}" for kind, counts in lists
+        ]
+        return {kind.name: counts for kind, counts in lists}
 
     def _open_traffic(self) -> CellInOutflow | None:
         """Opens the vessel's inflow and outflow of cells."""
@@ -216,6 +231,7 @@ class BloodSolver(Solver):
             title=self._case.title or "Cells in blood",
             fields=output.fields,
             picture=output.picture,
+            left_out=self._left_out,
         )
         if self._table.inside_tau is not None:
             self.stored = (*_POPULATIONS, _INSIDE)
@@ -302,6 +318,7 @@ class BloodSolver(Solver):
         end = self.step + steps
         while self.step < end:
             self._set_drive(self.step)
+            self._tweezers.set(self.step + 1)
             if self.traffic is not None:
                 after = self.step + 1
                 another = after < end and bool(after % self._steps_between_checks)
@@ -409,6 +426,7 @@ class BloodSolver(Solver):
         self.step = step
         # Of the step that led here: half of its force counts in velocities.
         self._set_drive(max(step - 1, 0))
+        self._tweezers.set(step)
         self._before = None
         self._kept = (-1, np.empty(0))
 

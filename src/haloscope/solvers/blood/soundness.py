@@ -355,8 +355,10 @@ def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
             f"{_key(kind)}: a cell is only {across:.3g} spacings across; use this case for trials only, or set "
             f"blood.spacing_um = {2 * kind.radius_um / _FEWEST_ACROSS:.2g}"
         )
-    if not kind.hematocrit and not kind.placed:
-        lines.append(f"{_key(kind)}: the case has no cells of this kind; set hematocrit or placed")
+    if not kind.hematocrit and not kind.placed and kind.positions is None:
+        lines.append(
+            f"{_key(kind)}: the case has no cells of this kind; set hematocrit, placed or positions"
+        )
     return lines
 
 

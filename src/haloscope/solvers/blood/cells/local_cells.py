@@ -17,6 +17,7 @@ from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.cells.shared_vertices import SharedVertices
 from haloscope.solvers.blood.membranes.membranes import ALONE, OWN, SHARED, MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import CellShapes, MembraneMesh
+from haloscope.solvers.blood.membranes.stretching import Stretch
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -32,6 +33,7 @@ class CellKind:
     law: MembraneLaw  # Of the membrane
     elements: Literal["loop", "linear"] = "loop"  # ``loop`` or ``linear``
     contrast: bool = False  # Whether the fluid inside is more or less viscous
+    stretch: Stretch | None = None  # Where they are pulled apart
 
 
 @dataclass(eq=False)

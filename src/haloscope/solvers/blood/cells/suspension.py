@@ -28,6 +28,7 @@ from haloscope.solvers.blood.coupling.repulsion import (
 from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.membranes.membranes import ALONE, OWN, SHARED
 from haloscope.solvers.blood.membranes.meshes import smoothed
+from haloscope.solvers.blood.membranes.stretching import Pull
 from haloscope.solvers.interface import saved_counts, saved_numbers
 
 _INTERPOLATE = TimedRegion("interpolate")
@@ -105,6 +106,11 @@ class Suspension:
             forget=self._forget,
         )
         self.kinds = self.ownership.kinds
+        # What pulls cells of each kind apart.
+        self.pulls = [
+            None if kind.stretch is None else Pull(device, kind.stretch, kind.mesh)
+            for kind in kinds
+        ]
         self.entering: list[EnteringCells] = []  # Such as are on their way in, and are led
         self.smoothed = 0  # How often creases were smoothed out of a cell
 
@@ -371,10 +377,12 @@ class Suspension:
     def _strain(self, part: int) -> None:
         """Set the forces of a part's cells; own cells that others hold, too, have the side stream."""
         stream = self.device.side if part == OWN else None
-        for local in self.kinds:
+        for local, pull in zip(self.kinds, self.pulls, strict=True):
             if local.has(part):
                 with _MEMBRANES:
                     local.membranes.compute_forces_of(part, stream)
+                    if pull is not None:
+                        pull.apply(local.membranes, part, stream)
 
     def mark_inside(self) -> None:
         """Flag the points inside cells of another viscosity.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,12 @@ from haloscope.mesh.lattice.lattice_runs import raster
 from haloscope.mesh.lattice.tilted_openings import TiltedOpening
 from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case_cells import CellsTable
+from haloscope.solvers.blood.cell_lists import quaternions_of, read_list
 from haloscope.solvers.blood.cells.local_cells import CellKind
 from haloscope.solvers.blood.filling.packing import (
     SMALLEST,
     Cells,
+    LeftOut,
     Packing,
     neighbour_pairs,
     pack_tile,
@@ -30,9 +32,11 @@ from haloscope.solvers.blood.filling.packing import (
     rotations,
     scattered,
 )
+from haloscope.solvers.blood.filling.room import Body, choose
 from haloscope.solvers.blood.filling.shapes import CellShape, Lumen
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw
 from haloscope.solvers.blood.membranes.meshes import MembraneMesh, platelet, red_cell, sphere
+from haloscope.solvers.blood.membranes.stretching import HOLDING, Stretch
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 
 Floats = NDArray[np.float64]
@@ -45,6 +49,9 @@ _LEAST_APART = 0.1
 
 def mesh_of(table: CellsTable) -> MembraneMesh:
     """Shape at rest, its axis along z, in um."""
+    file = table.file_shape
+    if file is not None:
+        return file.mesh.scaled(table.radius_um)
     if table.shape == "biconcave":
         return red_cell(table.vertices, table.radius_um)
     if table.shape == "sphere":
@@ -53,7 +60,9 @@ def mesh_of(table: CellsTable) -> MembraneMesh:
 
 
 def shape_of(table: CellsTable) -> CellShape:
-    """The same as packing sees it, in um."""
+    """The same as packing sees it, in um: of a file's shape the body of revolution around it."""
+    if table.file_shape is not None:
+        return CellShape.around(mesh_of(table))
     if table.shape == "biconcave":
         return CellShape.biconcave(table.radius_um)
     thickness = table.thickness if table.shape == "oblate" else 1.0
@@ -67,9 +76,11 @@ def filling_of(table: CellsTable) -> Filling:
 
 def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
     """Mesh and law of a kind in lattice units."""
+    mesh = mesh_of(table).scaled(MICRO / units.spacing)
+    pull = table.stretch
     return CellKind(
         table.name,
-        mesh_of(table).scaled(MICRO / units.spacing),
+        mesh,
         MembraneLaw(
             table.shear_modulus_un_m * 1e-6 / units.surface_modulus,
             table.law,
@@ -82,8 +93,17 @@ def kind_of(table: CellsTable, units: LatticeUnits) -> CellKind:
             table.viscous_stiffness,
             table.fold_guard,
         ),
-        table.elements,
+        table.used_elements,
         table.viscosity_ratio != 1.0,
+        None
+        if pull is None
+        else Stretch.of_mesh(
+            mesh,
+            pull.force_pn * 1e-12 / units.force,
+            HOLDING,
+            direction=pull.direction,
+            share=pull.share,
+        ),
     )
 
 
@@ -135,16 +155,24 @@ def starting_cells(
     `fed`: others come in later, so that there may be less than one of a kind.
     """
     rows, fault = np.zeros((0, 8)), None
+    left_out = np.zeros((len(tables), len(fields(LeftOut))), np.int64)
     if world.is_root:
         try:
             cells = _starting_cells(tables, lattice, seed, on_cores(device), fed=fed)
             rows = np.column_stack([cells.positions, cells.quaternions, cells.kinds])
+            for kind, counts in enumerate(cells.left_out):
+                left_out[kind] = astuple(counts)
         except InputError as error:
             fault = error
     refuse_together(world, fault)
     count = int(world.broadcast(np.array([len(rows)], np.int64))[0])
     rows = world.broadcast(rows if world.is_root else np.zeros((count, 8)))
-    return Cells(rows[:, :3], rows[:, 3:7], rows[:, 7].astype(np.int64))
+    return Cells(
+        rows[:, :3],
+        rows[:, 3:7],
+        rows[:, 7].astype(np.int64),
+        left_out=tuple(LeftOut(*counts) for counts in world.broadcast(left_out).tolist()),
+    )
 
 
 def _starting_cells(
@@ -157,19 +185,71 @@ def _starting_cells(
     fillings = [filling_of(table) for table in tables]
     placed = _placed(tables)
     if full:
-        if placed.count:
+        if placed.count or any(table.positions for table in tables):
             raise InputError(
                 "some kinds have a hematocrit and others have placed cells",
                 location="blood.cells",
-                remedy="use hematocrit for all kinds, or placed for all kinds",
+                remedy="use hematocrit for all kinds, or placed or positions for all kinds",
             )
         _check_counts(tables, cell_counts(lumen, fillings), lumen, fed=fed)
         return fill(device, lumen, fillings, seed)
     _check_within(placed, lattice)
     _check_apart(tables, placed, lumen)
     low, high = lattice.bounds
-    check_cells(device, lumen, shapes, placed, bounds=(low / MICRO, high / MICRO))
-    return placed
+    bounds = (low / MICRO, high / MICRO)
+    check_cells(device, lumen, shapes, placed, bounds=bounds)
+    if not any(table.positions for table in tables):
+        return placed
+    return _with_listed(tables, placed, device, lumen, bounds)
+
+
+def _with_listed(
+    tables: Sequence[CellsTable],
+    placed: Cells,
+    device: Device,
+    lumen: Lumen,
+    bounds: tuple[Floats, Floats],
+) -> Cells:
+    """Placed cells and those of lists that have room beside them, by kind."""
+    listed, beyond = _listed(tables)
+    bodies = [Body(mesh_of(table), shape_of(table), table.file_shape is None) for table in tables]
+    kept, left_out = choose(device, lumen, bodies, placed, listed, bounds)
+    chosen = listed.chosen(kept)
+    kinds = np.concatenate([placed.kinds, chosen.kinds])
+    order = np.argsort(kinds, kind="stable")
+    if listed.count and not len(order):
+        raise InputError(
+            f"none of {counted(listed.count, 'cell')} has room in the vessel: "
+            f"{'; '.join(left_out_line(table, counts) for table, counts in zip(tables, left_out, strict=True))}",
+            location="blood.cells.positions",
+            remedy="set offset_um so that the positions are in the coordinates of the vessel",
+        )
+    return Cells(
+        np.concatenate([placed.positions, chosen.positions])[order],
+        np.concatenate([placed.quaternions, chosen.quaternions])[order],
+        kinds[order],
+        left_out=tuple(
+            replace(counts, beyond=more) for counts, more in zip(left_out, beyond, strict=True)
+        ),
+    )
+
+
+def left_out_line(table: CellsTable, counts: LeftOut) -> str:
+    """Line on the cells of a list that have no room in the vessel."""
+    parts = [
+        f"{number} {why}"
+        for number, why in (
+            (counts.outside, "outside the vessel"),
+            (counts.walls, "in a wall"),
+            (counts.overlaps, "in a cell before them"),
+        )
+        if number
+    ]
+    left = f"; left out: {', '.join(parts)}, the first is cell {counts.first}" if parts else ""
+    if counts.beyond:
+        left += f"; not read: {counts.beyond} after as many as the file announces"
+    kept = counts.listed - counts.count
+    return f"{table.positions}: {kept} of {counted(counts.listed, 'cell')} placed{left}"
 
 
 def _check_counts(
@@ -239,6 +319,26 @@ def _placed(tables: Sequence[CellsTable]) -> Cells:
         np.array(turns).reshape(-1, 4),
         np.array(kinds, np.int64),
     )
+
+
+def _listed(tables: Sequence[CellsTable]) -> tuple[Cells, list[int]]:
+    """Cells of lists, all of them, and by kind how many more their files hold."""
+    positions, turns, kinds = [np.zeros((0, 3))], [np.zeros((0, 4))], []
+    beyond = [0] * len(tables)
+    for number, table in enumerate(tables):
+        if table.positions is None:
+            continue
+        try:
+            one = read_list(table.positions)
+        except InputError as error:
+            raise error.within(f"blood.cells {table.name}.positions") from None
+        file = table.file_shape
+        positions.append(one.positions + np.array(table.offset_um))
+        turns.append(quaternions_of(one.angles, 0 if file is None else file.turn))
+        kinds += [number] * len(one.positions)
+        beyond[number] = one.beyond
+    cells = Cells(np.concatenate(positions), np.concatenate(turns), np.array(kinds, np.int64))
+    return cells, beyond
 
 
 def _turn_to(axis: Floats) -> Floats:

@@ -73,6 +73,23 @@ _TRIES = 200
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """How many cells of a list there are, and how many have no room in the vessel."""
+
+    listed: int
+    outside: int  # Centres outside the vessel
+    walls: int  # In a wall
+    overlaps: int  # In a cell before them
+    first: int = 0  # The first of these in the list, from 1; 0: none
+    beyond: int = 0  # Cells in the file beyond as many as it announces
+
+    @property
+    def count(self) -> int:
+        """Cells that were left out."""
+        return self.outside + self.walls + self.overlaps
+
+
+@dataclass(frozen=True)
 class Cells:
     """Placed cells."""
 
@@ -80,6 +97,7 @@ class Cells:
     quaternions: np.ndarray  # Unit quaternions (w, x, y, z) that turn the shape at rest, (n, 4)
     kinds: np.ndarray  # Numbers of kinds, (n,)
     size: float = 1.0  # Size over the full one
+    left_out: tuple[LeftOut, ...] = ()  # By kind, where some come from lists
 
     @property
     def count(self) -> int:
@@ -230,7 +248,7 @@ class Packing:
         self._margin = 0.1 * self.size * float(self._reaches.max(initial=0.0))
         reaches = self.size * (self._reaches + 0.5 * self.gap) + self._margin
         first, second, shifts = neighbour_pairs(self._positions, reaches, self._lumen)
-        self._first, self._second = first, second
+        self._first, self._second, self._shifts = first, second, shifts
         n, pairs, device = len(self._kinds), len(first), self._device
         self._pair_values = device.zeros((pairs, 10), np.float64)
         self._touch = self._contacts.bind(
@@ -290,6 +308,13 @@ class Packing:
             return 0, 0, 0.0
         worst = int(values.argmax())
         return int(self._first[worst]), int(self._second[worst]), float(values[worst])
+
+    def overlapping(self, depth: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs of cells that overlap by more than a depth, and shifts (pairs, 3) of the second ones."""
+        self.forces()
+        deep = self._device.to_host(self._pair_values)[:, 9] > depth
+        shifts = self._shifts[deep]
+        return self._first[deep], self._second[deep], shifts
 
     def _from_contacts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         n = len(self._kinds)

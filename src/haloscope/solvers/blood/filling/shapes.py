@@ -8,6 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from haloscope.solvers.blood.membranes.meshes import MembraneMesh
+
 Flags = tuple[bool, bool, bool]
 
 
@@ -140,6 +142,11 @@ _DEVIATION, _COARSEST = 0.0035, 0.25
 _EVANS_FUNG = (0.207, 2.003, -1.123)
 
 
+# Around a mesh: rings of an outline, parts of a triangle's edges whose ends are looked at, and least height over
+# the radius.
+_RINGS, _CUTS, _FLATTEST = 40, 4, 1e-3
+
+
 @dataclass(frozen=True, eq=False)
 class CellShape:
     """A cell at rest."""
@@ -163,6 +170,25 @@ class CellShape:
         z = 0.5 * (c0 + c2 * s**2 + c4 * s**4) * np.cos(angle)
         z[-1] = 0.0
         return cls(radius * np.stack([s, z], axis=1))
+
+    @classmethod
+    def around(cls, mesh: MembraneMesh) -> CellShape:
+        """The least body of revolution about z, with z = 0 as its mirror plane, that a mesh lies in."""
+        corners = mesh.vertices[mesh.triangles]
+        weights = np.array(
+            [(i, j, _CUTS - i - j) for i in range(_CUTS + 1) for j in range(_CUTS + 1 - i)]
+        )
+        points = np.einsum("pk,ekx->epx", weights / _CUTS, corners).reshape(-1, 3)
+        r, z = np.hypot(points[:, 0], points[:, 1]), np.abs(points[:, 2])
+        widest = float(r.max())
+        # The highest point of a ring and of those beside it.
+        ring = np.minimum((r / widest * _RINGS).astype(int), _RINGS - 1)
+        highest = np.zeros(_RINGS + 2)
+        np.maximum.at(highest, ring + 1, z)
+        top = np.maximum(np.maximum(highest[:-1], highest[1:]), _FLATTEST * widest)
+        radii = np.linspace(0.0, widest, _RINGS + 1)
+        outline = np.stack([radii, top], axis=1)
+        return cls(np.concatenate([outline, [[widest * (1 + _FLATTEST), 0.0]]]))
 
     @property
     def radius(self) -> float:

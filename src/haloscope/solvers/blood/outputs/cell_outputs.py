@@ -6,7 +6,7 @@ import bisect
 import codecs
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from haloscope.io.vtkhdf import POINTS, Block, Blocks, VtkhdfWriter
 from haloscope.mesh.lattice.lattice_parts import Region
 from haloscope.solvers.blood.cells.local_cells import OwnCells, own_cells
 from haloscope.solvers.blood.cells.suspension import Suspension
+from haloscope.solvers.blood.filling.packing import LeftOut
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.vessels import Vessel
 from haloscope.solvers.interface import Results, saved_counts
@@ -136,7 +137,8 @@ NUMBERS = (
     *("stress_xy_pa", "stress_xz_pa", "stress_yz_pa"),
     *("elastic_energy_j", "bending_energy_j", "fold_energy_j", "elastic_un_m", "mesh_quality"),
 )
-HEADER = ",".join(("step", "time_s", "kind", "number", *NUMBERS))
+STRETCHED = ("stretch_pn", "axial_um", "transverse_um")
+"""More of them where cells are pulled apart: the force, and diameters along and across it; NaN of other kinds."""
 _COMPONENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
 
@@ -210,11 +212,33 @@ class CellOutputs:
     # Whether the last state is written for ParaView, and drawn.
     fields: bool = True
     picture: bool = True
+    # Cells of lists without room in the vessel, by kind.
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     frames: SurfaceFrames | None = None  # Of the animation; None where the run has none
     _last: int = -1
     _rows: int = 0
     _begun: bool = False
     _saved: tuple[int, int] = (-1, 0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the numbers of a cell."""
+        stretched = any(local.kind.stretch for local in self.suspension.kinds)
+        return (*NUMBERS, *(STRETCHED if stretched else ()))
+
+    @property
+    def _header(self) -> str:
+        return ",".join(("step", "time_s", "kind", "number", *self.names))
+
+    def _diameters(self, kind: int, cells: OwnCells) -> Floats:
+        """Columns :data:`STRETCHED` of own cells of a kind."""
+        stretch, pull = self.suspension.kinds[kind].kind.stretch, self.suspension.pulls[kind]
+        columns = np.full((len(cells.ids), len(STRETCHED)), np.nan)
+        if stretch is not None and pull is not None:
+            columns[:, 0] = pull.force * self.units.force * 1e12
+            diameters = np.stack(stretch.diameters(cells.positions), axis=1)
+            columns[:, 1:] = diameters * self.units.spacing / MICRO
+        return columns
 
     def at_step(self, out: Path, step: int) -> None:
         """Write cells of a step for ParaView and in the table; all ranks call this."""
@@ -222,15 +246,17 @@ class CellOutputs:
         self._tabulate(out, step)
 
     def table(self) -> list[tuple[Integers, Floats]]:
-        """Numbers of all cells, ascending, and their :data:`NUMBERS`, by kind; all ranks call this.
+        """Numbers of all cells, ascending, and what :attr:`names` says, by kind; all ranks call this.
 
         None on ranks other than 0.
         """
-        tables = []
-        for local in self.suspension.kinds:
+        tables, stretched = [], len(self.names) > len(NUMBERS)
+        for kind, local in enumerate(self.suspension.kinds):
             cells = own_cells(local, self.region)
             ids = to_root(self.world, cells.ids)
             values = cell_numbers(cells, self.vessel.lattice.origin, self.units)
+            if stretched:
+                values = np.column_stack([values, self._diameters(kind, cells)])
             order = np.argsort(ids, kind="stable")
             tables.append((ids[order], to_root(self.world, values)[order]))
         return tables
@@ -248,7 +274,7 @@ class CellOutputs:
             "time_s": np.full(total, step * self.units.time_step),
             "kind": np.repeat(np.array(names, np.str_), counts),
             "number": np.concatenate([ids for ids, _ in tables]),
-            **dict(zip(NUMBERS, values.T, strict=True)),
+            **dict(zip(self.names, values.T, strict=True)),
         }
 
     def membranes(self, step: int) -> CellArrays | None:
@@ -316,7 +342,7 @@ class CellOutputs:
         if not self.world.is_root:
             return ""
         path = out / TABLE
-        rows, steps = rows_up_to(path, HEADER, step)
+        rows, steps = rows_up_to(path, self._header, step)
         self._begin(path, rows)
         self._last = steps[-1] if steps else -1
         last, wanted = self._saved
@@ -352,8 +378,8 @@ class CellOutputs:
         summary, lines = {}, []
         for local, (_, values) in zip(self.suspension.kinds, tables, strict=True):
             rest = local.kind.mesh.volume() * (self.units.spacing / MICRO) ** 3
-            means = _means(values, rest)
-            summary[local.kind.name] = means
+            means = _means(values, rest, stretched=local.kind.stretch is not None)
+            summary[local.kind.name] = means | self._room(local.kind.name)
             lines.append(_line(local.kind.name, means))
         smoothed = self.suspension.smoothed
         if smoothed:
@@ -362,6 +388,14 @@ class CellOutputs:
                 "them; to have fewer, lower blood.spacing_um, raise blood.cells.vertices or slow the flow down"
             )
         return Results({"cells": summary, "creases_smoothed": smoothed}, files, lines)
+
+    def _room(self, kind: str) -> dict[str, int]:
+        """Numbers of the summary on the list that a kind's cells come from."""
+        if kind not in self.left_out:
+            return {}
+        counts = self.left_out[kind]
+        names = ("listed", "outside", "walls", "overlaps", "beyond")
+        return {f"list_{name}": getattr(counts, name) for name in names}
 
     def _write(self, path: Path, step: int) -> None:
         """Write all cells for ParaView, in m as the fields are; all ranks call this."""
@@ -450,16 +484,20 @@ class CellOutputs:
 
     def _begin(self, path: Path, rows: Sequence[str]) -> None:
         """Start the table, with what the run that goes on had written."""
-        write_text(path, "\n".join([HEADER, *rows]) + "\n")
+        write_text(path, "\n".join([self._header, *rows]) + "\n")
         self._rows = len(rows)
         self._begun = True
 
 
-def _means(values: Floats, rest: float) -> dict[str, float | int]:
+def _means(values: Floats, rest: float, *, stretched: bool) -> dict[str, float | int]:
     """Numbers of all cells of a kind; `rest` is their volume at rest in um^3."""
     if not len(values):
         return {"count": 0}
     column = {name: values[:, place] for place, name in enumerate(NUMBERS)}
+    more = {}
+    if stretched:
+        force, axial, transverse = values[:, len(NUMBERS) :].mean(axis=0).tolist()
+        more = {"stretch_pn": force, "axial_um_mean": axial, "transverse_um_mean": transverse}
     return {
         "count": len(values),
         "deformation_mean": float(column["deformation"].mean()),
@@ -469,15 +507,22 @@ def _means(values: Floats, rest: float) -> dict[str, float | int]:
         "elastic_un_m_mean": float(column["elastic_un_m"].mean()),
         "volume_change_largest": float(np.abs(column["volume_um3"] / rest - 1).max()),
         "mesh_quality_least": float(column["mesh_quality"].min()),
+        **more,
     }
 
 
 def _line(name: str, numbers: Mapping[str, float | int]) -> str:
     if not numbers["count"]:
         return f"{name}: no cells"
+    stretched = ""
+    if "stretch_pn" in numbers:
+        stretched = (
+            f", pulled with {numbers['stretch_pn']:.4g} pN: {numbers['axial_um_mean']:.4g} um along and "
+            f"{numbers['transverse_um_mean']:.4g} um across"
+        )
     return (
         f"{name}: {counted(numbers['count'], 'cell')}, deformation {numbers['deformation_mean']:.3g} "
         f"({numbers['deformation_least']:.3g} to {numbers['deformation_largest']:.3g}), mean speed "
         f"{numbers['speed_mm_s_mean']:.3g} mm/s, volumes within "
-        f"{100 * numbers['volume_change_largest']:.2g} % of that at rest"
+        f"{100 * numbers['volume_change_largest']:.2g} % of that at rest{stretched}"
     )

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from haloscope.device.interface import Device
 from haloscope.errors import SolutionError
 from haloscope.solvers.blood.coupling.coupling import Coupling, OwnBox
-from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
+from haloscope.solvers.blood.membranes.membranes import ALONE, MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell, sphere
+from haloscope.solvers.blood.membranes.stretching import Pull, Stretch
 from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.blood.verification.flows import DENSITY, VISCOSITY, case_of, rows_of, step_of
 
@@ -279,12 +280,6 @@ def red_cell_in_shear() -> Shear:
     return shear(cell, radius_um=radius, resolution=6.0, box=box, reynolds=reynolds, strain=20.0)
 
 
-PATCH = 0.05
-"""Share of the vertices that each bead holds: a patch 2.6 um by 2.3 um on the cell's rim.
-
-Mills et al. give a contact of 2 um. A patch holds its shape, as on a stiff bead. Were each of its
-vertices pulled by itself, tips would be drawn out and the cell be 8 to 22 % longer.
-"""
 # FIRE with its authors' parameters: E. Bitzek et al., Phys. Rev. Lett. 97 (2006) 170201.
 _DELAY, _FASTER, _SLOWER, _MIXING, _LESS_MIXING = 5, 1.1, 0.5, 0.1, 0.99
 _LONGEST_STEP = 0.4
@@ -340,33 +335,58 @@ def stretch(
         volume_modulus=_CELL_VOLUME_MODULUS,
     )
     cells = Membranes(device, mesh, count, law)
-    patches = [_patch(mesh.vertices, sign) for sign in (-1.0, 1.0)]
+    cells.divide(np.arange(count))
+    pulled = Stretch.of_mesh(mesh, 1.0, shear_modulus)
+    pulls = Pull(device, pulled, mesh, cells=count)
+    pulls.set_forces(pull)
 
     def forces_at(x: np.ndarray) -> np.ndarray:
         cells.set_cells(0, x)
-        cells.compute_forces(count)
-        forces = cells.on_host(cells.forces, count)
-        for sign, patch in zip((-1.0, 1.0), patches, strict=True):
-            forces[:, patch] = forces[:, patch].mean(axis=1, keepdims=True)
-            forces[:, patch, 0] += sign * pull[:, None] / len(patch)
-        return forces
+        cells.compute_forces_of(ALONE)
+        pulls.apply(cells, ALONE)
+        return cells.on_host(cells.forces, count)
 
-    enough = _TOLERANCE * np.maximum(pull, 1.0) / len(patches[0])
+    enough = _TOLERANCE * np.maximum(pull, 1.0) / len(pulled.ends[0])
     longest = _LONGEST_STEP / math.sqrt(shear_modulus * (1 + 2 * _DILATION))
     start = np.repeat(mesh.vertices[None], count, axis=0)
     x = _relax(start, forces_at, enough, longest)
     cells.require_sound(count)
-    axial, transverse = (np.ptp(x[:, :, axis], axis=1) for axis in (0, 1))
-    return Stretched(axial, transverse)
+    return Stretched(*pulled.diameters(x))
 
 
-def _patch(vertices: np.ndarray, sign: float) -> np.ndarray:
-    """The vertices nearest to the cell's end on the positive or negative side of x."""
-    end = np.array([sign * np.abs(vertices[:, 0]).max(), 0.0, 0.0])
-    distance = np.linalg.norm(vertices - end, axis=1)
-    count = max(1, round(len(vertices) * PATCH))
-    # Mirror images are equally far but for rounding: all or none of them belong to the patch.
-    return np.flatnonzero(distance <= np.sort(distance)[count - 1] * (1 + 1e-9))
+# Of a thin fluid, in which a cell comes to rest in fewer steps.
+_THIN = {"spacing_um": 0.75, "relaxation_time": 1.5, "viscosity_mpa_s": 0.3}
+_STEPS_TO_REST = 12_000
+
+
+def stretched_cell(force: float) -> dict[str, Any]:
+    """Data of a case: the red cell of :func:`stretch` in a fluid, its ends pulled apart by a force in pN."""
+    case = case_of(
+        _THIN["spacing_um"],
+        {"steps": _STEPS_TO_REST, "diagnostics_interval": _STEPS_TO_REST},
+        channel={"size_um": [24.0, 15.0, 15.0], "periodic": ["x", "y", "z"]},
+        cells=[
+            {
+                "placed": [{"position_um": [12.0, 7.5, 7.5]}],
+                "shear_modulus_un_m": RED_CELL_MODULUS,
+                "area_ratio": _DILATION,
+                "bending_modulus_j": 2e-19,
+                "spontaneous_curvature": "none",
+                "area_modulus_un_m": _AREA_MODULUS,
+                "volume_modulus_pa": _CELL_VOLUME_MODULUS,
+                "fold_guard": 0.0,
+                "stretch": {"force_pn": force},
+            }
+        ],
+    )
+    case["blood"] |= _THIN
+    return case
+
+
+def diameters_of(simulation: Any) -> tuple[float, float]:
+    """Diameters of the first cell along and across its pull, in um."""
+    columns = simulation.solver.cell_columns()
+    return float(columns["axial_um"][0]), float(columns["transverse_um"][0])
 
 
 def _relax(
