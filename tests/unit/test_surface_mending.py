@@ -21,6 +21,7 @@ from haloscope.mesh.surfaces.intersections import crossing_pairs, require_uncros
 from haloscope.mesh.surfaces.mending import (
     clipped_ears,
     end_at,
+    ends_in_order,
     extended,
     mended,
     open_loops,
@@ -30,6 +31,7 @@ from haloscope.mesh.surfaces.mending import (
 )
 from haloscope.mesh.surfaces.surface_files import read_surface, write_stl
 from haloscope.mesh.surfaces.surface_generators import bifurcation
+from haloscope.mesh.surfaces.surface_openings import SurfaceEnd
 from haloscope.mesh.surfaces.surfaces import Surface, check, make_surface
 
 HERE = Path(__file__).parent
@@ -409,6 +411,18 @@ def test_open_ends_are_capped_flat_and_named_by_falling_area() -> None:
     for one, other in zip(ends, surface_ends(again), strict=True):
         assert one.group == other.group
         np.testing.assert_allclose(one.middle, other.middle, atol=1e-12)
+
+
+def test_equal_ends_keep_their_order_where_a_coordinate_differs_by_rounding() -> None:
+    """As of a vessel that turns back: x is that of one plane, but for the unit of the file."""
+    for scale in (1.0, 1e-6, 1e-3 / 3):
+        low, high = (
+            SurfaceEnd(
+                "wall", scale * np.array(middle), np.array([1.0, 0, 0]), scale**2, np.arange(1)
+            )
+            for middle in ([10.000001, -5, 0], [10, 15, 0])
+        )
+        assert [end.middle[1] < 0 for end in ends_in_order([high, low])] == [True, False]
 
 
 def test_an_uneven_end_is_cut_flat_a_diameter_before_its_rim() -> None:

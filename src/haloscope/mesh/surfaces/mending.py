@@ -38,6 +38,8 @@ _BESIDE = 0.25
 _CLEAR = 1e-6
 # Areas that differ by less count as equal: then the place gives the order.
 _EQUAL_AREAS = 1e-3
+# Of coordinates of their middles, over the diameter of the largest.
+_EQUAL_PLACES = 1e-2
 # Corners nearer to the plane of a section than this share of the sides that it cuts are moved into it.
 _CLOSE = 0.02
 # Length of the sum of all normals over the area, above which the triangles lie in a plane.
@@ -97,15 +99,18 @@ def end_text(surface: Surface, end: SurfaceEnd) -> str:
 
 def surface_ends(surface: Surface) -> list[SurfaceEnd]:
     """Flat ends, the largest first; of equal ones those at smaller x, y, z."""
-    return _ordered(flat_ends(surface))
+    return ends_in_order(flat_ends(surface))
 
 
-def _ordered(ends: Sequence[SurfaceEnd]) -> list[SurfaceEnd]:
+def ends_in_order(ends: Sequence[SurfaceEnd]) -> list[SurfaceEnd]:
+    """Ends, the largest first; of equal ones those at smaller x, y, z."""
+    # Coordinates that are equal but for rounding must not decide: they differ with the unit of the file.
+    unit = _EQUAL_PLACES * max((end.diameter for end in ends), default=0.0)
     falling = sorted(ends, key=lambda end: -end.area)
     result: list[SurfaceEnd] = []
     while falling:
         alike = [end for end in falling if end.area >= falling[0].area * (1 - _EQUAL_AREAS)]
-        result += sorted(alike, key=lambda end: tuple(end.middle))
+        result += sorted(alike, key=lambda end: tuple(np.rint(end.middle / unit).tolist()))
         falling = falling[len(alike) :]
     return result
 
@@ -486,7 +491,7 @@ def _named(surface: Surface, caps: Sequence[str]) -> tuple[Surface, list[tuple[s
     names = list(kept)
     groups = np.array([kept.index(n) if n in kept else -1 for n in surface.names])[surface.groups]
     renamed = []
-    for end in _ordered(parts):
+    for end in ends_in_order(parts):
         name = _free_name(names, "cap")
         groups[end.triangles] = len(names)
         names.append(name)
