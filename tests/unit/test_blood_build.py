@@ -77,8 +77,20 @@ def _key(source: Path, constants: Constants) -> tuple[str, str]:
             "walls": {"kind": "interpolated"},
             "cells": [{"vertices": 42, "radius_um": 2.0, "hematocrit": 0.1}],
         },
+        {
+            **_TUBE,
+            "openings": [
+                {**_OPENINGS[0], "value": 1e-3, "feeds": True},
+                {**_OPENINGS[1], "resistance": {"proximal": 1e14}},
+            ],
+            "walls": {"kind": "interpolated"},
+            "cells": [{"vertices": 42, "radius_um": 2.0, "hematocrit": 0.1}],
+        },
     ],
-    ids=["single", "carreau", "moving wall", "rows along z", "cells", "other cells", "fed"],
+    ids=[
+        *("single", "carreau", "moving wall", "rows along z", "cells", "other cells", "fed"),
+        "fed, outlet that reacts",
+    ],
 )
 def test_a_run_asks_for_no_kernel_that_was_not_built(table, monkeypatch, tmp_path):
     case = _case(table)
@@ -152,6 +164,7 @@ class _Unfilled(BloodSolver):
         {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
         {**_TUBE, "openings": _OPENINGS, "walls": {"kind": "interpolated"}, "cells": [_CELL]},
+        {**_TUBE, "openings": [_OPENINGS[0], {**_OPENINGS[1], "split": 1.0}]},
         {
             **_TUBE,
             "openings": _OPENINGS,
@@ -160,7 +173,7 @@ class _Unfilled(BloodSolver):
             "cells": [{**_CELL, "elements": "linear", "membrane_viscosity_un_s_m": 0.1}],
         },
     ],
-    ids=["half", "carreau", "moving wall", "cells", "other cells"],
+    ids=["half", "carreau", "moving wall", "cells", "outlet that reacts", "other cells"],
 )
 @pytest.mark.parametrize("streaming", ["auto", "in place", "two buffers", "push"])
 def test_a_gpu_is_asked_for_no_kernel_that_was_not_built(table, streaming):

@@ -30,6 +30,7 @@ from haloscope.solvers.blood.fluid.boundaries import (
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.lattice import share_out
+from haloscope.solvers.blood.fluid.reaction import Reaction
 from haloscope.solvers.blood.kernels import manifest
 from haloscope.solvers.blood.vessels.vessels import open_vessel, wall_links
 from haloscope.solvers.carreau import Carreau
@@ -103,6 +104,15 @@ def test_the_fluid_compiles(real, storage, way, carreau):
     if way.buffers == 2 and not way.pushing:
         names.add("send_back_to")
     assert device.kernels == {("fluid.cpp", name) for name in names}
+
+
+def test_outlets_that_react_compile():
+    device, part = AbsentGpu(), box_part(SHAPE, (False, True, True), None, [(0, 0), (0, 1)])
+    ends = [Opening(0, 1), Opening(0, -1)]
+    fluid = Fluid(device, part, tau=0.8, real="single", openings=ends, reactions=[Reaction(1)])
+    fluid.step()
+    names = {("fluid.cpp", "openings"), ("reaction.cpp", "sum_passed"), ("reaction.cpp", "react")}
+    assert names <= device.kernels
 
 
 def test_what_is_built_of_a_case_serves_both_ways_of_streaming():

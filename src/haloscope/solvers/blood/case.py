@@ -115,6 +115,26 @@ EXCLUSIONS = (
         _openings(f"{_INLET}, period_s=0.1", _OUTLET),
     ),
     Exclusion(
+        ("blood.openings.resistance or split", 'blood.openings.kind = "velocity"'),
+        "both set what passes the opening",
+        _openings(f"{_INLET}, resistance={{proximal=1e15}}", _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.resistance", "blood.openings.value, signal or split"),
+        "all of them set the pressure",
+        _openings(_INLET, f"{_OUTLET}, value=1.0, resistance={{proximal=1e15}}"),
+    ),
+    Exclusion(
+        ("blood.openings.split", "blood.openings.signal"),
+        "the pressure follows the flow",
+        _openings(_INLET, f'{_OUTLET}, split=1.0, signal="1+t"'),
+    ),
+    Exclusion(
+        ("blood.openings.split", "an outlet with resistance or without split"),
+        "shares are those of all outlets",
+        _openings(_INLET, f"{_OUTLET}, split=0.5"),
+    ),
+    Exclusion(
         ("blood.openings.normal", "blood.openings without position_um"),
         "a plane needs both",
         _openings(f"{_INLET}, normal=[-1.0, 0.0, 0.0]", _OUTLET),
@@ -395,6 +415,7 @@ class BloodTable(Table):
                 location="drive",
                 remedy="set blood.pressure_gradient_pa_m, or leave blood.drive out",
             )
+        self._check_shares()
         for key, tables in (("openings", self.openings), ("cells", self.cells)):
             counts = Counter(table.name for table in tables)
             for name, count in counts.items():
@@ -405,6 +426,40 @@ class BloodTable(Table):
                         remedy="give each table its own name",
                     )
         return self
+
+    def _check_shares(self) -> None:
+        """Refuse shares of the outflow that are not those of all outlets."""
+        outlets = [opening for opening in self.openings if opening.split is not None]
+        if not outlets:
+            return
+        shares = [opening.split or 0.0 for opening in outlets]
+        if abs(sum(shares) - 1.0) > _WHOLE:
+            texts = " + ".join(f"{one.split:g} ({one.name})" for one in outlets)
+            raise CaseFault(
+                f"the shares of the outflow add up to {texts} = {sum(shares):g}",
+                location="openings.split",
+                allowed="a sum of 1",
+            )
+        fed = any(opening.kind == "velocity" for opening in self.openings)
+        for opening in self.openings:
+            if opening.resistance is not None or (
+                fed and opening.kind == "pressure" and opening.split is None
+            ):
+                raise CaseFault(
+                    f"{opening.name!r} has no share, and {outlets[0].name!r} has one of {shares[0]:g}",
+                    location="openings.split",
+                    allowed="shares for all outlets, or for none",
+                    remedy=f"set split of {opening.name!r}, or leave split out",
+                )
+        values = {opening.value for opening in outlets}
+        if len(values) > 1:
+            raise CaseFault(
+                "the outlets with a share have different pressures: "
+                + ", ".join(f"{one.value:g} ({one.name})" for one in outlets),
+                location="openings.value",
+                allowed="one value: the mean of their pressures weighted with their shares",
+                remedy="give these outlets the same value",
+            )
 
     def _check_walls(self) -> None:
         """Refuse walls that move where there are none, or out of their plane."""
@@ -508,6 +563,8 @@ class BloodTable(Table):
 
 LONGEST_SEGMENT = 4.0
 """Most length of a periodic flow before an inlet over the diameter of the widest cell."""
+# Of shares: what rounding of decimal numbers may leave of a sum of 1.
+_WHOLE = 1e-6
 _SHAPES = ("channel", "tube", "bifurcation", "tree", "surface")
 
 
@@ -537,6 +594,13 @@ class BloodCase(CaseTable):
         for opening in self.blood.openings:
             unit = "m/s" if opening.kind == "velocity" else "Pa"
             text = f"{opening.kind} {opening.value:g} {unit}"
+            if opening.resistance is not None:
+                law = opening.resistance
+                text = (
+                    f"pressure {law.outside:g} Pa + resistance {law.total:g} Pa s/m^3 times the outflow, "
+                    f"compliance {law.compliance:g} m^3/Pa"
+                )
+            text += f", share {opening.split:g} of the outflow" if opening.split is not None else ""
             text += f", {opening.profile}" if opening.kind == "velocity" else ""
             text += f", times {opening.signal}" if opening.signal != 1.0 else ""
             conditions[opening.name] = text + (", cells enter" if opening.feeds else "")

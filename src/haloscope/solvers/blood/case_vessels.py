@@ -15,6 +15,7 @@ from haloscope.case.expressions import Table as Tabulated
 from haloscope.case.tables import CaseFault, Coordinate, Name, Position, Positive, Table
 from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
 from haloscope.solvers.blood.units import MICRO
+from haloscope.solvers.windkessel import ResistanceTable
 
 if TYPE_CHECKING:
     from haloscope.mesh.surfaces.surfaces import Surface
@@ -189,6 +190,46 @@ class WallsTable(Table):
         return self.kind == "interpolated" or bool(self.velocity_m_s)
 
 
+class OutletResistanceTable(ResistanceTable):
+    """Windkessel model of the vessels behind an outlet: p = outside + proximal Q + c.
+
+    c is the pressure across the compliance and the distal resistance, and Q the flow rate out of the vessel.
+    """
+
+    start: Coordinate | None = None
+    """c at the start, in Pa. By default distal times the mean flow rate: of what comes in at velocities, shared
+    among the outlets with a resistance in inverse proportion to proximal + distal; 0 where other openings have a
+    pressure."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OutletResistanceTable:
+        self.require_compliance(self.start)
+        if self.compliance and not self.distal:
+            raise CaseFault(
+                "the compliance has no distal resistance through which it empties",
+                location=f"compliance = {self.compliance:g}",
+                remedy="set distal, or leave compliance out",
+            )
+        if not self.proximal + self.distal:
+            raise CaseFault(
+                "proximal and distal are 0",
+                location="resistance",
+                allowed="a resistance above 0",
+                remedy="set proximal or distal, or replace resistance by value, the pressure",
+            )
+        return self
+
+    @property
+    def total(self) -> float:
+        """Resistance to a steady flow in Pa s/m^3."""
+        return self.proximal + self.distal
+
+    @property
+    def at_once(self) -> float:
+        """Resistance to a flow that changes fast, in Pa s/m^3."""
+        return self.proximal if self.compliance else self.total
+
+
 class OpeningTable(Table):
     """An inlet or an outlet: a flat end of any direction, or a plane across an axis."""
 
@@ -215,6 +256,11 @@ class OpeningTable(Table):
     columns: time in s, factor; linear between its rows and constant beyond them."""
     period_s: Positive | None = None
     """Period of the signal; without it the signal is not periodic."""
+    resistance: OutletResistanceTable | None = None
+    """With kind pressure, in place of `value`: a pressure that rises with the outflow."""
+    split: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """With kind pressure: share of the outflow that leaves here; the shares of all outlets add up to 1. `value` is
+    then the mean of the outlets' pressures weighted with these shares, the same for all of them."""
     feeds: bool = False
     """true: cells enter here at the hematocrits of the case, from a periodic flow of blood before the inlet. With
     the profile `parabolic` the velocities at the inlet are those of this periodic flow."""
@@ -246,6 +292,7 @@ class OpeningTable(Table):
                 location=f"profile = {self.profile!r}",
                 remedy="leave profile out",
             )
+        self._check_reaction()
         if self.period_s is not None and isinstance(self.signal, float | int):
             raise CaseFault(
                 f"signal = {self.signal:g} is constant",
@@ -255,6 +302,39 @@ class OpeningTable(Table):
         self.time_signal()
         self.velocity_profile()
         return self
+
+    def _check_reaction(self) -> None:
+        """Refuse a pressure that follows the flow beside other keys that set the velocity or the pressure."""
+        if self.resistance is not None and self.split is not None:
+            raise CaseFault(
+                "resistance also sets the pressure",
+                location=f"split = {self.split:g}",
+                remedy="leave split or resistance out",
+            )
+        key = "resistance" if self.split is None else f"split = {self.split:g}"
+        if self.reacts and self.kind != "pressure":
+            raise CaseFault(
+                "it sets the pressure of an outlet, but kind is velocity",
+                location=key,
+                remedy='set kind = "pressure", or leave it out',
+            )
+        if self.resistance is not None and self.value:
+            raise CaseFault(
+                "resistance sets the pressure",
+                location=f"value = {self.value:g}",
+                remedy="set resistance.outside, and leave value out",
+            )
+        if self.reacts and self.signal != 1.0:
+            raise CaseFault(
+                f"by {key} the pressure follows the flow, so a factor over time has no effect",
+                location=f"signal = {self.signal}",
+                remedy="leave signal out",
+            )
+
+    @property
+    def reacts(self) -> bool:
+        """Whether the pressure follows the flow through the opening."""
+        return self.resistance is not None or self.split is not None
 
     def velocity_profile(self) -> Expression | Tabulated | None:
         """The profile as an expression of x, y, z or a table; None where it has a name."""

@@ -56,6 +56,16 @@ class Signal:
         largest = float(np.abs(values).max(initial=0.0))
         return float(np.ptp(values)) / largest if largest else 0.0
 
+    def mean(self, until: float) -> float:
+        """Mean over a period, or from 0 to a time in s."""
+        end = until if self.period is None else self.period
+        times = (np.arange(_LOOKED_AT) + 0.5) * (end / _LOOKED_AT)
+        values = np.asarray(
+            self.source(t=times) if isinstance(self.source, Expression) else self.source(times)
+        )
+        finite = values[np.isfinite(values)]
+        return float(finite.mean()) if finite.size else 0.0
+
     def in_milliseconds(self, until: float) -> str:
         """Warning of a table whose times are likely in ms, by its period or the end of the run in s."""
         if isinstance(self.source, Expression):

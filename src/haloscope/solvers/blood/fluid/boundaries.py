@@ -72,8 +72,10 @@ class OpeningTables:
     `numbers`: opening of each of these points, (points,).
     """
 
-    def __init__(self, part: LatticePart, openings: Sequence[AnyOpening]) -> None:
-        self._openings = tuple(openings)
+    def __init__(
+        self, part: LatticePart, openings: Sequence[AnyOpening], *, reacting: bool = False
+    ) -> None:
+        self._openings, self._reacting = tuple(openings), reacting
         self._sources = np.ascontiguousarray(part.sources[:, part.bulk : part.owned])
         self.numbers = behind = -2 - self._sources.min(axis=0, initial=0)
         self._kinds = np.zeros(len(behind), np.uint8)
@@ -110,8 +112,20 @@ class OpeningTables:
             "links": self._links,
             "thrown": self._thrown.astype(dtype),
             "ends": self._normals.astype(dtype),
-            "passed": np.zeros(self._links.shape if self.tilted else 1),
+            "passed": np.zeros(self._passed_shape),
         }
+
+    @property
+    def _passed_shape(self) -> tuple[int, ...]:
+        if self.tilted:
+            return self._links.shape
+        return (max(1, len(self.numbers)),) if self._reacting else (1,)
+
+    def places_of(self, opening: int) -> NDArray[np.int64]:
+        """Where `passed` holds what passes an opening with a pressure: at its links or at its points."""
+        if isinstance(self._openings[opening], TiltedOpening):
+            return np.flatnonzero(self.links_of(opening))
+        return np.flatnonzero(self.numbers == opening)
 
     def links_of(self, opening: int) -> NDArray[np.bool_]:
         """Which of the kernel's links, (18, points), pass through a tilted opening."""
