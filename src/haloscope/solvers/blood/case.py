@@ -135,6 +135,21 @@ EXCLUSIONS = (
         _openings(_INLET, f"{_OUTLET}, split=0.5"),
     ),
     Exclusion(
+        ("blood.openings.interpolation", "a blood.openings.signal without rows or period_s"),
+        "smooth curves go through the rows of a period",
+        _openings(f'{_INLET}, interpolation="periodic"', _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.modes", 'a blood.openings.interpolation other than "fourier"'),
+        "other curves have none",
+        _openings(f"{_INLET}, modes=4", _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.value_unit", 'blood.openings.kind = "pressure"'),
+        "the unit is that of a velocity",
+        _openings(_INLET, f'{_OUTLET}, value_unit="m3/s"'),
+    ),
+    Exclusion(
         ("blood.openings.normal", "blood.openings without position_um"),
         "a plane needs both",
         _openings(f"{_INLET}, normal=[-1.0, 0.0, 0.0]", _OUTLET),
@@ -592,7 +607,7 @@ class BloodCase(CaseTable):
                 f" along {', '.join(periodic)}" if isinstance(periodic, tuple) else ""
             )
         for opening in self.blood.openings:
-            unit = "m/s" if opening.kind == "velocity" else "Pa"
+            unit = opening.value_unit if opening.kind == "velocity" else "Pa"
             text = f"{opening.kind} {opening.value:g} {unit}"
             if opening.resistance is not None:
                 law = opening.resistance

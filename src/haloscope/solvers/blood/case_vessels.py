@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.expressions import Table as Tabulated
 from haloscope.case.tables import CaseFault, Coordinate, Name, Position, Positive, Table
-from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
+from haloscope.solvers.blood.signals import Interpolation, Signal, is_table, read_signal, read_table
 from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.windkessel import ResistanceTable
 
@@ -251,11 +251,18 @@ class OpeningTable(Table):
     """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the area of the opening; across
     an axis that is the area of its lattice points, a spacing squared each, which differs from a round section by
     up to some percent."""
+    value_unit: Literal["m/s", "m3/s"] = "m/s"
+    """Unit of a velocity's value: m3/s is the volume flow rate into the vessel, over this area."""
     signal: float | str = 1.0
     """Factor on value over time: a number, an expression of t (s), or the path of a CSV file with two
-    columns: time in s, factor; linear between its rows and constant beyond them."""
+    columns: time in s, factor; constant beyond its rows."""
     period_s: Positive | None = None
     """Period of the signal; without it the signal is not periodic."""
+    interpolation: Interpolation = "linear"
+    """Between the rows of a CSV file: linear; periodic (a cubic curve) or fourier (a series), smooth and with the
+    period period_s. The run reports by how much the curve misses the rows."""
+    modes: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Number of Fourier modes beside the mean; 8 by default."""
     resistance: OutletResistanceTable | None = None
     """With kind pressure, in place of `value`: a pressure that rises with the outflow."""
     split: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
@@ -293,6 +300,13 @@ class OpeningTable(Table):
                 remedy="leave profile out",
             )
         self._check_reaction()
+        self._check_interpolation()
+        if self.kind == "pressure" and self.value_unit != "m/s":
+            raise CaseFault(
+                "units are for velocities, but kind is pressure",
+                location=f'value_unit = "{self.value_unit}"',
+                remedy="leave value_unit out",
+            )
         if self.period_s is not None and isinstance(self.signal, float | int):
             raise CaseFault(
                 f"signal = {self.signal:g} is constant",
@@ -302,6 +316,28 @@ class OpeningTable(Table):
         self.time_signal()
         self.velocity_profile()
         return self
+
+    def _check_interpolation(self) -> None:
+        """Refuse smooth curves through signals that have no rows, or no period."""
+        if self.modes is not None and self.interpolation != "fourier":
+            raise CaseFault(
+                f'interpolation is "{self.interpolation}", which has no modes',
+                location=f"modes = {self.modes}",
+                remedy='set interpolation = "fourier", or leave modes out',
+            )
+        if self.interpolation == "linear":
+            return
+        for wrong, problem, remedy in (
+            (not is_table(self.signal), "signal is no CSV file", "leave interpolation out"),
+            (
+                self.period_s is None,
+                "a smooth curve is periodic, but period_s is missing",
+                "set period_s",
+            ),
+        ):
+            if wrong:
+                location = f'interpolation = "{self.interpolation}"'
+                raise CaseFault(problem, location=location, remedy=remedy)
 
     def _check_reaction(self) -> None:
         """Refuse a pressure that follows the flow beside other keys that set the velocity or the pressure."""
@@ -347,4 +383,5 @@ class OpeningTable(Table):
 
     def time_signal(self) -> Signal:
         """Factor on the value over time."""
-        return read_signal(self.signal, f"blood.openings {self.name}.signal", self.period_s)
+        key = f"blood.openings {self.name}.signal"
+        return read_signal(self.signal, key, self.period_s, self.interpolation, self.modes)

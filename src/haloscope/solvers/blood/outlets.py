@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from haloscope.errors import InputError
 from haloscope.io.atomic import append_text
-from haloscope.mesh.lattice.openings import AnyOpening
-from haloscope.mesh.lattice.tilted_openings import TiltedOpening
-from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import OpeningTable
 from haloscope.solvers.blood.fluid.reaction import NAME, STATE, ReactingOutlets, Reaction
 from haloscope.solvers.blood.units import SOUND_SPEED, LatticeUnits
-from haloscope.solvers.blood.vessels.vessels import Vessel, mean_of, relative_velocities
+from haloscope.solvers.blood.vessels.vessels import (
+    Vessel,
+    mean_of,
+    opening_area,
+    relative_velocities,
+)
 from haloscope.solvers.interface import saved_numbers
 from haloscope.solvers.windkessel import WindkesselLaw
 
@@ -30,13 +32,6 @@ _ROWS = "rows of outlets"
 _LEAST_COMPLIANCE = 20.0
 # Of a period, or of the run: the longest time in which the fluid's own compliance fills.
 _LONGEST_FILLING = 0.05
-
-
-def opening_area(opening: AnyOpening, lattice: Lattice) -> float:
-    """Area in m^2; across an axis that of the points, a spacing squared each."""
-    if isinstance(opening, TiltedOpening):
-        return opening.size
-    return len(opening.numbers) * lattice.spacing**2
 
 
 @dataclass(frozen=True)

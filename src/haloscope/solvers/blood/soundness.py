@@ -27,7 +27,7 @@ from haloscope.solvers.blood.compressibility import (
     walled_sizes,
 )
 from haloscope.solvers.blood.drive import driving_gradient, on_driving_forces
-from haloscope.solvers.blood.outlets import expected_outlets, on_outlets, opening_area
+from haloscope.solvers.blood.outlets import expected_outlets, on_outlets
 from haloscope.solvers.blood.remedies import (
     ImplausibleNumber,
     on_fluid,
@@ -43,7 +43,9 @@ from haloscope.solvers.blood.vessels.vessels import (
     Vessel,
     implausible_vessel,
     mean_of,
+    on_flow_rates,
     on_surface_openings,
+    opening_area,
     relative_velocities,
 )
 
@@ -500,6 +502,8 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
     lines += _on_openings(table, vessel)
     lines += on_surface_openings(table, vessel)
     lines += on_driving_forces(table, vessel, until)
+    notes += on_flow_rates(table, vessel)
+    notes += [line for signal in signals if (line := signal.smoothness())]
     starts, reacting = on_outlets(table, vessel, until)
     notes += starts
     lines += reacting

@@ -112,7 +112,7 @@ class Vessel:
 
     lattice: Lattice  # Its points
     geometry: Surface | Shape  # What it was made of
-    # Tables of the case in the order of the lattice's openings.
+    # Tables of the case in the order of the lattice's openings, with mean velocities for flow rates.
     openings: tuple[keys.OpeningTable, ...]
 
 
@@ -150,7 +150,7 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
                     allowed="normals along x, y or z where cells enter",
                     remedy="turn the geometry so that the vessel's end is along an axis",
                 )
-        return Vessel(lattice, geometry, table.openings)
+        return Vessel(lattice, geometry, _in_velocities(table.openings, lattice))
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
     names = [
@@ -159,7 +159,8 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         if side in geometry.open_sides
     ]
     matched = _match(table.openings, names)
-    return Vessel(lattice, geometry, tuple(matched[name] for name in names))
+    ordered = tuple(matched[name] for name in names)
+    return Vessel(lattice, geometry, _in_velocities(ordered, lattice))
 
 
 def _require_way_in(table: BloodTable, file: keys.SurfaceFile, surface: Surface) -> None:
@@ -265,6 +266,49 @@ def _asked(surface: Surface, opening: keys.OpeningTable) -> tuple[Surface, str |
 
 
 # Openings
+
+
+def opening_area(opening: AnyOpening, lattice: Lattice) -> float:
+    """Area in m^2; across an axis that of the points, a spacing squared each."""
+    if isinstance(opening, TiltedOpening):
+        return opening.size
+    return len(opening.numbers) * lattice.spacing**2
+
+
+def _in_velocities(
+    openings: tuple[keys.OpeningTable, ...], lattice: Lattice
+) -> tuple[keys.OpeningTable, ...]:
+    """Tables in which flow rates are mean velocities."""
+    result = []
+    for opening, points in zip(openings, lattice.openings, strict=True):
+        if opening.value_unit == "m/s":
+            result.append(opening)
+            continue
+        mean = 1.0
+        if opening.velocity_profile() is not None:
+            mean = mean_of(relative_velocities(opening, points, lattice), points, lattice)
+        if not mean:
+            raise InputError(
+                "the mean of the profile is 0, so no value gives a flow rate",
+                location=f"blood.openings {opening.name}.profile",
+                remedy='change the profile, or set value_unit = "m/s"',
+            )
+        velocity = opening.value / (opening_area(points, lattice) * mean)
+        result.append(opening.model_copy(update={"value": velocity, "value_unit": "m/s"}))
+    return tuple(result)
+
+
+def on_flow_rates(table: BloodTable, vessel: Vessel) -> list[str]:
+    """Lines on the mean velocities that flow rates of a case are."""
+    rates = {
+        opening.name: opening.value for opening in table.openings if opening.value_unit == "m3/s"
+    }
+    return [
+        f"{opening.name}: a flow rate of {rates[opening.name] * 1e12:.6g} nl/s is a mean velocity of "
+        f"{opening.value * 1e3:.6g} mm/s over {opening_area(points, vessel.lattice) / MICRO**2:.6g} um^2"
+        for opening, points in zip(vessel.openings, vessel.lattice.openings, strict=True)
+        if opening.name in rates
+    ]
 
 
 def link_weights(opening: TiltedOpening) -> Floats:
