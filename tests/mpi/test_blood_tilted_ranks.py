@@ -44,6 +44,11 @@ proximal = 1e14
 distal = 4e14
 compliance = 1e-17
 """
+_WAVE = """
+profile = "womersley"
+signal = "1 + 0.5*sin(2*pi*t/1e-5)"
+period_s = 1e-5
+"""
 _FORK = f"""
 solver = "blood"
 [blood]
@@ -56,6 +61,7 @@ daughter_length_um = 12.0
 name = "inlet"
 kind = "velocity"
 value = 1e-3
+{_WAVE}
 [[blood.openings]]
 name = "outlet-1"
 kind = "pressure"
@@ -70,7 +76,11 @@ diagnostics_interval = 50
 [output]
 picture = false
 """
-_TILTED = _CASE.replace("value = 20.0", _RESISTANCE).replace("STORAGE", "full")
+_TILTED = (
+    _CASE.replace("value = 20.0", _RESISTANCE)
+    .replace("STORAGE", "full")
+    .replace('signal = "1 + 0.5*sin(2*pi*t/1e-5)"', _WAVE)
+)
 
 
 @pytest.mark.parametrize(

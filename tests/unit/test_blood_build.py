@@ -30,6 +30,8 @@ from haloscope.solvers.blood.solver import BloodSolver
 _CHANNEL = {"channel": {"size_um": [14.0, 12.0, 11.0], "periodic": ["x", "z"]}}
 _TUBE = {"tube": {"radius_um": 5.0, "length_um": 12.0, "periodic": False}}
 _OPENINGS = [{"name": "inlet", "kind": "velocity"}, {"name": "outlet", "kind": "pressure"}]
+_WAVE = {"profile": "womersley", "signal": "sin(t*1e6)", "period_s": 1e-5}
+_OSCILLATING = {**_OPENINGS[0], **_WAVE}
 _CELL = {
     "vertices": 42,
     "shape": "sphere",
@@ -62,6 +64,7 @@ def _key(source: Path, constants: Constants) -> tuple[str, str]:
         {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
         {"tube": {**_TUBE["tube"], "axis": "z"}, "openings": _OPENINGS},
+        {**_TUBE, "openings": [_OSCILLATING, _OPENINGS[1]], "precision": "single"},
         {**_TUBE, "openings": _OPENINGS, "cells": [_CELL]},
         {
             **_TUBE,
@@ -88,7 +91,16 @@ def _key(source: Path, constants: Constants) -> tuple[str, str]:
         },
     ],
     ids=[
-        *("single", "carreau", "moving wall", "rows along z", "cells", "other cells", "fed"),
+        *(
+            "single",
+            "carreau",
+            "moving wall",
+            "rows along z",
+            "oscillating",
+            "cells",
+            "other cells",
+            "fed",
+        ),
         "fed, outlet that reacts",
     ],
 )
@@ -164,7 +176,7 @@ class _Unfilled(BloodSolver):
         {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
         {**_TUBE, "openings": _OPENINGS, "walls": {"kind": "interpolated"}, "cells": [_CELL]},
-        {**_TUBE, "openings": [_OPENINGS[0], {**_OPENINGS[1], "split": 1.0}]},
+        {**_TUBE, "openings": [_OSCILLATING, {**_OPENINGS[1], "split": 1.0}]},
         {
             **_TUBE,
             "openings": _OPENINGS,

@@ -140,7 +140,21 @@ EXCLUSIONS = (
         _openings(f'{_INLET}, interpolation="periodic"', _OUTLET),
     ),
     Exclusion(
-        ("blood.openings.modes", 'a blood.openings.interpolation other than "fourier"'),
+        ("blood.openings.profile", "womersley without blood.openings.period_s, or with feeds"),
+        "it is the flow of a periodic signal",
+        _openings(f'{_INLET}, profile="womersley", signal="1+t"', _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.profile", "womersley with blood.carreau"),
+        "modes of a flow are independent only at one viscosity",
+        (
+            *_openings(f'{_INLET}, profile="womersley", signal="1+t", period_s=1.0', _OUTLET),
+            "blood.cells=[]",
+            "blood.carreau={}",
+        ),
+    ),
+    Exclusion(
+        ("blood.openings.modes", "a signal that is no Fourier series"),
         "other curves have none",
         _openings(f"{_INLET}, modes=4", _OUTLET),
     ),
@@ -400,6 +414,12 @@ class BloodTable(Table):
                     "vessel has openings only at its own ends",
                     location=f"openings.{number}",
                     remedy="leave position_um and normal out",
+                )
+            if opening.profile == "womersley" and self.carreau is not None:
+                raise CaseFault(
+                    f"the profile of {opening.name!r} is that of a fluid with one viscosity, and blood.carreau changes it",
+                    location=f"openings.{number}.profile",
+                    remedy='set profile = "parabolic", or leave blood.carreau out',
                 )
             if opening.feeds and not self.cells:
                 raise CaseFault(

@@ -243,8 +243,9 @@ class OpeningTable(Table):
     the opening is the group named so."""
     normal: Position | None = None
     """Direction out of the vessel of a plane that cuts it; along an axis where cells enter."""
-    profile: Literal["parabolic", "uniform"] | Name = "parabolic"
-    """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
+    profile: Literal["parabolic", "uniform", "womersley"] | Name = "parabolic"
+    """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, womersley (developed flow of
+    a periodic signal, whose Fourier series with `modes` modes is taken), or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
     distance from the middle of the opening in m, value."""
     value: Coordinate = 0.0
@@ -262,7 +263,7 @@ class OpeningTable(Table):
     """Between the rows of a CSV file: linear; periodic (a cubic curve) or fourier (a series), smooth and with the
     period period_s. The run reports by how much the curve misses the rows."""
     modes: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Number of Fourier modes beside the mean; 8 by default."""
+    """Number of Fourier modes beside the mean, with interpolation fourier or the profile womersley; 8 by default."""
     resistance: OutletResistanceTable | None = None
     """With kind pressure, in place of `value`: a pressure that rises with the outflow."""
     split: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
@@ -293,6 +294,16 @@ class OpeningTable(Table):
                 allowed="above 0",
                 remedy="raise value, or leave feeds out",
             )
+        if self.profile == "womersley" and (self.feeds or self.period_s is None):
+            problem = "feeds is true, and cells come with the profile of their own flow"
+            raise CaseFault(
+                problem
+                if self.feeds
+                else "it is the flow of a periodic signal, but period_s is missing",
+                location='profile = "womersley"',
+                remedy='set profile = "parabolic"'
+                + ("" if self.feeds else ", or signal and period_s"),
+            )
         if self.kind == "pressure" and self.profile != "parabolic":
             raise CaseFault(
                 "profiles are for velocities, but kind is pressure",
@@ -319,7 +330,8 @@ class OpeningTable(Table):
 
     def _check_interpolation(self) -> None:
         """Refuse smooth curves through signals that have no rows, or no period."""
-        if self.modes is not None and self.interpolation != "fourier":
+        series = self.interpolation == "fourier" or self.profile == "womersley"
+        if self.modes is not None and not series:
             raise CaseFault(
                 f'interpolation is "{self.interpolation}", which has no modes',
                 location=f"modes = {self.modes}",
@@ -374,7 +386,7 @@ class OpeningTable(Table):
 
     def velocity_profile(self) -> Expression | Tabulated | None:
         """The profile as an expression of x, y, z or a table; None where it has a name."""
-        if self.profile in ("parabolic", "uniform"):
+        if self.profile in ("parabolic", "uniform", "womersley"):
             return None
         key = f"blood.openings {self.name}.profile"
         if is_table(self.profile):
@@ -384,4 +396,5 @@ class OpeningTable(Table):
     def time_signal(self) -> Signal:
         """Factor on the value over time."""
         key = f"blood.openings {self.name}.signal"
-        return read_signal(self.signal, key, self.period_s, self.interpolation, self.modes)
+        signal = read_signal(self.signal, key, self.period_s, self.interpolation, self.modes)
+        return signal.as_series(self.modes) if self.profile == "womersley" else signal

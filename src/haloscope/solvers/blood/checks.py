@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from haloscope.solvers.blood.coupling.coupling import KERNELS
-from haloscope.solvers.blood.verification import flows, reacting_outlets, single_cells
+from haloscope.solvers.blood.verification import flows, openings, single_cells
 from haloscope.solvers.blood.vessels.straight_vessels import pries_viscosity
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
@@ -119,12 +119,12 @@ def tilted_order_check(solve: Solve) -> dict[str, Comparison]:
 
 def windkessel_check(solve: Solve) -> dict[str, Comparison]:
     """Pressure at an outlet with both resistances and a compliance after a step of the flow rate."""
-    answers = reacting_outlets.answers_to_a_step(solve)
+    answers = openings.answers_to_a_step(solve)
     return {
         f"p/(Q (R_p + R_d)) at t = {time:g} R_d C": Comparison(
-            answer, reacting_outlets.exact_answer(time), 1e-3
+            answer, openings.exact_answer(time), 1e-3
         )
-        for time, answer in zip(reacting_outlets.TIMES, answers, strict=True)
+        for time, answer in zip(openings.TIMES, answers, strict=True)
     }
 
 
@@ -135,18 +135,28 @@ _WANTED = 0.3
 
 def split_check(solve: Solve) -> dict[str, Comparison]:
     """Flows through both daughters of a symmetric bifurcation: by resistances, and by a share that is given."""
-    vessels = reacting_outlets.daughter_resistances(solve)
+    vessels = openings.daughter_resistances(solve)
     mean = sum(vessels) / 2
     first, second = (share * mean for share in _BEHIND)
-    even = reacting_outlets.share_with_resistances(solve, mean, mean)
-    share = reacting_outlets.share_with_resistances(solve, first, second)
-    wanted = reacting_outlets.share_as_wanted(solve, _WANTED)
+    even = openings.share_with_resistances(solve, mean, mean)
+    share = openings.share_with_resistances(solve, first, second)
+    wanted = openings.share_as_wanted(solve, _WANTED)
     return {
         "share of a daughter, same resistances": Comparison(even, 0.5, 1e-3),
         "Q_1/Q_2, other resistances": relative(
             share / (1 - share), (vessels[1] + second) / (vessels[0] + first), 0.01
         ),
         "share of a daughter, given": Comparison(wanted, _WANTED, 1e-3),
+    }
+
+
+def womersley_inlet_check(solve: Solve) -> dict[str, Comparison]:
+    """Flow behind an inlet whose profile is that of the oscillating flow."""
+    error, amplitude, phase = openings.oscillating_inlet(solve)
+    return {
+        "error within half a height of the inlet": below(error, 0.01),
+        "amplitude in the middle over the exact one": Comparison(amplitude, 1.0, 0.01),
+        "phase in the middle, degrees": Comparison(phase, 0.0, 1.0),
     }
 
 
@@ -363,6 +373,12 @@ CHECKS = (
         "flow through the daughters of a symmetric bifurcation, split by resistances or by given shares",
         "resistances in parallel, those of the daughters computed with given pressures",
         split_check,
+    ),
+    Check(
+        "blood-womersley-inlet",
+        "flow between plates behind an oscillating inlet with its own profile, Womersley number 4",
+        "J. R. Womersley, J. Physiol. 127 (1955) 553, between plates",
+        womersley_inlet_check,
     ),
     Check(
         "blood-sphere-drag",

@@ -74,13 +74,17 @@ class Drive:
             values.append(value)
         # Pressures of the next step that follow the flow are set by what passes in this one.
         coming = self._come_up(step + 1)
+        waves = [number for number, one in enumerate(self._openings) if one.profile == "womersley"]
+        for number in waves:
+            self._fluid.set_waves(number, self._signals[number].phasors(t))
         if tuple(values) == self._now and coming == self._coming:
             return
         if not self._now or self._now[0] != factor:
             self._fluid.set_body_force((factor * self._gradient).tolist())
         for number, (table, value) in enumerate(zip(self._openings, values[1:], strict=True)):
+            fixed = table.name in self._set_by_feeders or number in waves
             if not table.reacts:
-                self._fluid.drive(number, 1.0 if table.name in self._set_by_feeders else value)
+                self._fluid.drive(number, 1.0 if fixed else value)
         if self._reacting is not None:
             self._reacting.come_up(coming)
         self._now, self._coming = tuple(values), coming

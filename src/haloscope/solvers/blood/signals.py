@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -57,7 +57,8 @@ class SmoothTable:
         return CubicSpline(times, np.append(values, values[0]), bc_type="periodic")
 
     @cached_property
-    def _series(self) -> NDArray[np.complex128]:
+    def amplitudes(self) -> NDArray[np.complex128]:
+        """Of the Fourier series: c_0 to c_modes."""
         return fourier_modes(self._spline, self.period, self.modes or 0)
 
     def __call__(self, at: ArrayLike) -> Floats:
@@ -65,7 +66,7 @@ class SmoothTable:
         times = np.asarray(at, np.float64)
         if self.modes is None:
             return np.asarray(self._spline(times))
-        return series_at(self._series, times / self.period)
+        return series_at(self.amplitudes, times / self.period)
 
     def miss(self) -> float:
         """Largest difference from the rows."""
@@ -130,6 +131,26 @@ class Signal:
         )
         finite = values[np.isfinite(values)]
         return float(finite.mean()) if finite.size else 0.0
+
+    def as_series(self, modes: int | None) -> Signal:
+        """The Fourier series of a periodic signal."""
+        assert self.period is not None
+        source = self.source
+        if isinstance(source, Expression):
+            times = np.linspace(0.0, self.period, _LOOKED_AT)
+            known = source.evaluate_finite(self.key, t=times[:-1])
+            values = np.broadcast_to(np.asarray(known, np.float64), times[:-1].shape)
+            curve = SmoothTable(times, np.append(values, values[0]), self.period, modes or MODES)
+            return replace(self, source=curve)
+        if isinstance(source, SmoothTable):
+            return replace(self, source=replace(source, modes=modes or source.modes or MODES))
+        return replace(self, source=_smooth(source, self.key, self.period, "fourier", modes))
+
+    def phasors(self, t: float) -> NDArray[np.complex128]:
+        """Amplitudes of the Fourier series with their phases at a time in s; their real parts add up to the value."""
+        assert isinstance(self.source, SmoothTable)
+        turns = np.arange(len(self.source.amplitudes)) * (t / self.source.period % 1.0)
+        return np.asarray(self.source.amplitudes * np.exp(2j * np.pi * turns))
 
     def smoothness(self) -> str:
         """Line on a smooth curve and how far it misses the rows of its table; empty for other signals."""

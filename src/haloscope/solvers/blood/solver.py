@@ -150,7 +150,9 @@ class BloodSolver(Solver):
             world,
             lattice,
             cells=cells,
-            openings=lambda part: fluid_openings(vessel, part, self.units),
+            openings=lambda part: fluid_openings(
+                vessel, part, self.units, table.viscosity / table.density_kg_m3
+            ),
             reactions=reactions(table, vessel, starting, until),
             walls=lambda part: wall_links(table, vessel, part, self.units),
             distances=lambda part, reach: distances_from_walls(vessel, part, reach),

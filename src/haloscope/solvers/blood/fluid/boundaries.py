@@ -28,6 +28,8 @@ class Opening:
     # multiplied by the number that :meth:`Fluid.drive` sets, 1 at first. None: the density is given
     # by that number, and flow is along the normal.
     velocity: Floats | None = None
+    # Oscillating velocities into the vessel of these points, (modes, points), which take the place of the given ones.
+    modes: NDArray[np.complex128] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class TiltedOpening:
     # What comes in with each link beyond what it throws back, (links,); it is multiplied by the number
     # that :meth:`Fluid.drive` sets. None: the density is given by that number.
     thrown: Floats | None = None
+    modes: NDArray[np.complex128] | None = None  # The same of oscillating flow, (modes, links)
 
 
 AnyOpening = Opening | TiltedOpening
@@ -76,6 +79,7 @@ class OpeningTables:
         self, part: LatticePart, openings: Sequence[AnyOpening], *, reacting: bool = False
     ) -> None:
         self._openings, self._reacting = tuple(openings), reacting
+        self._bulk = part.bulk
         self._sources = np.ascontiguousarray(part.sources[:, part.bulk : part.owned])
         self.numbers = behind = -2 - self._sources.min(axis=0, initial=0)
         self._kinds = np.zeros(len(behind), np.uint8)
@@ -135,6 +139,18 @@ class OpeningTables:
     def complete(self) -> NDArray[np.bool_]:
         """Which points miss nothing that arrives, (points,): those at tilted openings."""
         return np.asarray(self._kinds == _TILTED)
+
+    def wave_of(self, opening: int) -> tuple[str, NDArray[np.complex128], NDArray[np.int64]] | None:
+        """Argument of the kernel that an opening's oscillating profiles go to, these, and places in it."""
+        one = self._openings[opening]
+        if one.modes is None:
+            return None
+        count = len(self.numbers)
+        if isinstance(one, TiltedOpening):
+            points = np.asarray(one.points, np.int64) - self._bulk
+            return "thrown", one.modes, (np.asarray(one.directions, np.int64) - 1) * count + points
+        places = one.axis * count + np.flatnonzero(self.numbers == opening)
+        return "prescribed", one.sign * one.modes, places
 
     def moments(
         self, arrived: Floats, drives: Floats, force: Floats, boundary_velocities: Floats

@@ -39,6 +39,7 @@ from haloscope.solvers.blood.fluid.populations import (
     pushed,
 )
 from haloscope.solvers.blood.fluid.reaction import ReactingOutlets, Reaction
+from haloscope.solvers.blood.fluid.waves import Waves
 from haloscope.solvers.carreau import Carreau
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "Opening", "WallLinks"]
@@ -201,13 +202,14 @@ class Fluid:
         self._opening_tables = {
             name: device.from_host(table) for name, table in opening_arrays.items()
         }
+        kernel_real = "double" if real == "double" else "float"
         # Openings that react to the flow; None: there are none.
         self.outlets: ReactingOutlets | None = None
         if reactions:
             tilted = [isinstance(openings[one.number], TiltedOpening) for one in reactions]
             self.outlets = ReactingOutlets(
                 device,
-                "double" if real == "double" else "float",
+                kernel_real,
                 reactions,
                 [self._in_openings.places_of(one.number) for one in reactions],
                 tilted,
@@ -215,6 +217,14 @@ class Fluid:
                 self._opening_tables["passed"],
                 total,
             )
+        # Of openings whose profile changes over time, by their numbers.
+        self._waves: dict[int, Waves] = {}
+        for number in range(len(openings)):
+            wave = self._in_openings.wave_of(number)
+            if wave is not None:
+                name, profiles, at = wave
+                target = self._opening_tables[name]
+                self._waves[number] = Waves(device, kernel_real, profiles, at, target)
         self._corrections: list[dict[str, Any]] = []
         on_edge, size = self.on_edge[: part.bulk], stored.itemsize
         ordered = orders(device, part, on_edge, self._way, size, self.stride)
@@ -387,6 +397,10 @@ class Fluid:
     def drive(self, opening: int, number: float) -> None:
         """Set the factor of an opening's velocities, or its density."""
         self._drive[opening] = number
+
+    def set_waves(self, opening: int, amplitudes: NDArray[np.complex128]) -> None:
+        """Set the amplitudes, with their phases, of an opening's oscillating profiles."""
+        self._waves[opening].set(amplitudes)
 
     def passed(self, opening: int) -> Floats:
         """Mass that left less that which came in with each own link of a tilted opening in the last step."""

@@ -34,6 +34,7 @@ from haloscope.solvers.blood.fluid.boundaries import WallLinks
 from haloscope.solvers.blood.fluid.flow import solved_for_ones
 from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.remedies import ImplausibleNumber, refusal_with_cause
+from haloscope.solvers.blood.signals import SmoothTable
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.cap_flow import CapRaster
 
@@ -100,6 +101,7 @@ def implausible_vessel(table: Vessels, surface: Surface | None = None) -> Implau
 
 
 Floats = NDArray[np.float64]
+Complexes = NDArray[np.complex128]
 _ENDS = {-1: "inlet", 1: "outlet"}
 _MOST_LISTED = 4
 # Of developed profiles, relative to what drives the flow.
@@ -358,11 +360,52 @@ def opening_permeability(opening: AnyOpening, lattice: Lattice) -> float:
     return math.inf if values is None else float(values.mean()) * lattice.spacing**2
 
 
+def oscillating_profile(opening: AnyOpening, lattice: Lattice, rate: complex) -> Complexes:
+    """Velocities of developed flow that oscillates over their mean; `rate`: i omega/nu in 1/m^2.
+
+    Returns: complex, (points,) or (links,), as :func:`developed_profile`.
+    """
+    if isinstance(opening, TiltedOpening):
+        raster = _raster(opening, lattice)
+        values = raster.at(raster.solved(rate), _link_positions(opening, lattice))
+        flow = link_weights(opening) @ values
+        return np.asarray(values * (opening.size / lattice.spacing**2 / flow), np.complex128)
+    from scipy.sparse import coo_array, diags_array
+    from scipy.sparse.linalg import spsolve
+
+    near = _beside(opening, lattice)
+    count = len(near)
+    walls = (near < 0).sum(axis=1)
+    if not walls.any():
+        return np.ones(count, np.complex128)
+    point, column = np.nonzero(near >= 0)
+    beside = coo_array((-np.ones(len(point)), (point, near[point, column])), (count, count))
+    diagonal = 4.0 + walls + rate * lattice.spacing**2
+    solution = spsolve((beside + diags_array(diagonal)).tocsc(), np.ones(count, np.complex128))
+    return np.asarray(solution / solution.mean(), np.complex128)
+
+
 def _developed_flow(opening: OpeningPoints, lattice: Lattice) -> Floats | None:
     """Solution of -laplacian u = 1 at an opening's points, in spacings squared; None without walls.
 
     Walls lie halfway to missing neighbours, so that the flow fits a cross-section of any form.
     """
+    near = _beside(opening, lattice)
+    walls = (near < 0).sum(axis=1)
+    if not walls.any():
+        return None
+
+    def laplacian(values: Floats) -> Floats:
+        # Beyond a wall halfway between points stands the negative.
+        around = np.where(near >= 0, values[near], 0.0).sum(axis=1)
+        result: Floats = (4.0 + walls) * values - around
+        return result
+
+    return solved_for_ones(laplacian, len(near), _RESIDUAL)
+
+
+def _beside(opening: OpeningPoints, lattice: Lattice) -> NDArray[np.int64]:
+    """Numbers among an opening's points of the four beside each, (points, 4); -1: a wall lies halfway to it."""
     places = lattice.coordinates(opening.numbers)
     across = [axis for axis in range(3) if axis != opening.axis]
     count = len(places)
@@ -377,30 +420,36 @@ def _developed_flow(opening: OpeningPoints, lattice: Lattice) -> Floats | None:
         numbers = beside @ np.array([1, shape[0], shape[0] * shape[1]])
         at = np.minimum(np.searchsorted(opening.numbers, numbers), count - 1)
         near[:, column] = np.where(inside & (opening.numbers[at] == numbers), at, -1)
-    walls = (near < 0).sum(axis=1)
-    if not walls.any():
-        return None
+    return near
 
-    def laplacian(values: Floats) -> Floats:
-        # Beyond a wall halfway between points stands the negative.
-        around = np.where(near >= 0, values[near], 0.0).sum(axis=1)
-        result: Floats = (4.0 + walls) * values - around
-        return result
 
-    return solved_for_ones(laplacian, count, _RESIDUAL)
+def _modes(
+    table: keys.OpeningTable, points: AnyOpening, lattice: Lattice, viscosity: float
+) -> Complexes:
+    """Velocities over the signal's amplitudes of all Fourier modes, in m/s, (modes, points or links)."""
+    source = table.time_signal().source
+    assert isinstance(source, SmoothTable)
+    profiles = [developed_profile(points, lattice).astype(np.complex128)]
+    for k in range(1, len(source.amplitudes)):
+        rate = 2j * math.pi * k / source.period / viscosity
+        profiles.append(oscillating_profile(points, lattice, rate))
+    return table.value * np.array(profiles)
 
 
 def fluid_openings(
-    vessel: Vessel, part: LatticePart, units: LatticeUnits
+    vessel: Vessel, part: LatticePart, units: LatticeUnits, viscosity: float = math.nan
 ) -> list[FluidOpening | FluidTilted]:
-    """Openings as the fluid wants them, with velocities at a factor of 1."""
+    """Openings as the fluid wants them, with velocities at a factor of 1; `viscosity`: kinematic, in m^2/s."""
     lattice, openings = vessel.lattice, list[FluidOpening | FluidTilted]()
     for number, (points, table) in enumerate(zip(lattice.openings, vessel.openings, strict=True)):
         speeds: Floats | None = None
+        modes: Complexes | None = None
+        if table.profile == "womersley":
+            modes = _modes(table, points, lattice, viscosity) / units.velocity
         if table.kind == "velocity":
             speeds = relative_velocities(table, points, lattice) * table.value / units.velocity
         if isinstance(points, TiltedOpening):
-            openings.append(_tilted(number, points, part, speeds))
+            openings.append(_tilted(number, points, part, speeds, modes))
             continue
         if speeds is None:
             openings.append(FluidOpening(points.axis, -points.direction))
@@ -409,14 +458,19 @@ def fluid_openings(
         at = np.searchsorted(points.numbers, part.numbers[own])
         velocity = np.zeros((len(own), 3))
         velocity[:, points.axis] = -points.direction * speeds[at]
-        openings.append(FluidOpening(points.axis, -points.direction, velocity))
+        own_modes = None if modes is None else modes[:, at]
+        openings.append(FluidOpening(points.axis, -points.direction, velocity, own_modes))
     return openings
 
 
 def _tilted(
-    number: int, opening: TiltedOpening, part: LatticePart, speeds: Floats | None
+    number: int,
+    opening: TiltedOpening,
+    part: LatticePart,
+    speeds: Floats | None,
+    modes: Complexes | None,
 ) -> FluidTilted:
-    """Own links through an opening; `speeds`: into the vessel, (links,) in lattice units."""
+    """Own links through an opening; `speeds`, `modes`: into the vessel, (links,), (modes, links) in lattice units."""
     rows, points = np.nonzero(part.sources[:, part.bulk : part.owned] == OUTSIDE - number)
     points += part.bulk
     directions = rows + 1
@@ -428,8 +482,10 @@ def _tilted(
     own = part.numbers[points] * 27 + (1 - VELOCITIES[directions]) @ code
     order = np.argsort(keys)
     at = order[np.searchsorted(keys[order], own)]
-    thrown = (link_weights(opening) * speeds)[at]
-    return FluidTilted(opening.normal, points, directions, thrown)
+    weights = link_weights(opening)
+    thrown = (weights * speeds)[at]
+    own_modes = None if modes is None else (weights * modes)[:, at]
+    return FluidTilted(opening.normal, points, directions, thrown, own_modes)
 
 
 def relative_velocities(table: keys.OpeningTable, points: AnyOpening, lattice: Lattice) -> Floats:
@@ -441,7 +497,7 @@ def relative_velocities(table: keys.OpeningTable, points: AnyOpening, lattice: L
         if isinstance(points, TiltedOpening):
             return _scaled(points, np.ones(len(points.points)), 1.0, lattice)
         return np.ones(len(points.numbers))
-    if table.profile == "parabolic":
+    if table.profile in ("parabolic", "womersley"):
         return developed_profile(points, lattice)
     profile = table.velocity_profile()
     assert profile is not None

@@ -1,12 +1,21 @@
-"""Outlets whose pressure follows their flow: the answer of a Windkessel to a step, and how flow splits at a bifurcation."""
+"""Openings: the answer of a Windkessel to a step, how flow splits at a bifurcation, an inlet that oscillates."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from haloscope.solvers.blood.units import MICRO, SOUND_SPEED
-from haloscope.solvers.blood.verification.flows import DENSITY, VISCOSITY, case_of, step_of
+from haloscope.solvers.blood.verification.flows import (
+    DENSITY,
+    VISCOSITY,
+    case_of,
+    places_and_velocities,
+    step_of,
+)
 from haloscope.solvers.verification import Solve
 
 TIMES = (0.5, 1.0, 2.0, 5.0)
@@ -104,3 +113,64 @@ def share_as_wanted(solve: Solve, share: float) -> float:
     """Share of the first daughter in the outflow where the case gives the share."""
     one, other = _flows(solve, {"split": share}, {"split": 1 - share})
     return one / (one + other)
+
+
+# Of a channel whose inlet oscillates: Womersley number, spacings in half of its height, length in heights, height in um,
+# mean velocity on the lattice, relaxation time, and instants in a period, which is long beside the time of sound.
+_WOMERSLEY, _POINTS, _LONG = 4.0, 10, 1.0
+_HEIGHT, _OSCILLATING, _THIN = 8.0, 2e-3, 0.55
+_PHASES, _BEFORE = 8, 2
+
+
+def oscillating_flow(y: NDArray[np.float64], phase: float) -> NDArray[np.float64]:
+    """Velocity over its mean between plates, of a flow of 1 + cos(phase).
+
+    `y`: distances from the middle over half of the height.
+    """
+    k = 1j**0.5 * _WOMERSLEY
+    shape = (1 - np.cosh(k * y) / np.cosh(k)) / (1 - np.tanh(k) / k)
+    return np.asarray(1.5 * (1 - y**2) + (shape * np.exp(1j * phase)).real)
+
+
+def oscillating_inlet(solve: Solve, profile: str = "womersley") -> tuple[float, float, float]:
+    """Error within half a height of the inlet, and in the middle there amplitude over the exact one, phase in degrees."""
+    spacing, half = _HEIGHT / 2 / _POINTS, _HEIGHT / 2 * MICRO
+    omega = (_WOMERSLEY / half) ** 2 * VISCOSITY / DENSITY
+    # A period in whole steps, so that the instants are those of steps.
+    wanted = 2 * math.pi / omega / step_of(spacing, _THIN)
+    steps = _PHASES * round(wanted / _PHASES)
+    tau = 0.5 + (_THIN - 0.5) * wanted / steps
+    period = steps * step_of(spacing, tau)
+    mean = _OSCILLATING * spacing * MICRO / step_of(spacing, tau)
+    inlet = {"value": mean, "signal": f"1 + cos(2*pi*t/{period!r})", "period_s": period}
+    case = case_of(
+        spacing,
+        {"steps": _BEFORE * steps, "diagnostics_interval": _BEFORE * steps},
+        relaxation_time=tau,
+        channel={
+            "size_um": [_LONG * _HEIGHT, _HEIGHT, 2 * spacing],
+            "periodic": ["z"],
+            "open": ["x"],
+        },
+        openings=[
+            {"name": "x_low", "kind": "velocity", "profile": profile, **inlet},
+            {"name": "x_high", "kind": "pressure"},
+        ],
+    )
+    simulation = solve(case)
+    errors, sizes, middle, exact = [], [], [], []
+    for _ in range(_PHASES):
+        simulation.solver.advance(steps // _PHASES)
+        x, u = places_and_velocities(simulation)
+        near = x[:, 0] < half
+        y = x[near, 1] / half - 1
+        true = mean * oscillating_flow(y, omega * simulation.solver.time)
+        errors.append(((u[near, 0] - true) ** 2).sum())
+        sizes.append((true**2).sum())
+        axis = np.abs(y) < 1 / _POINTS
+        middle.append(u[near, 0][axis].mean())
+        exact.append(true[axis].mean())
+    turns = np.exp(-2j * np.pi * np.arange(1, _PHASES + 1) / _PHASES)
+    ratio = (middle @ turns) / (exact @ turns)
+    error = math.sqrt(sum(errors) / sum(sizes))
+    return error, float(abs(ratio)), float(np.degrees(np.angle(ratio)))
