@@ -100,6 +100,9 @@ class ReactingOutlets:
             self._totals = Field(
                 "totals", device.zeros((count * _PIECES,), np.int64), whole=("all",)
             )
+        # The sums on the host, and what waits until they are there.
+        self._host = device.staging(count * _PIECES, np.int64)
+        self._copied: Callable[[], None] = device.synchronise
         self._coming = device.from_host(np.ones(1))
         state = np.zeros((STATE, count))
         state[0] = [one.held_at_start for one in reactions]
@@ -138,6 +141,10 @@ class ReactingOutlets:
             sums=self._sums["all"],
         )
 
+        if self._total is not None:
+            # On its way while points that are in no opening are taken.
+            step.host("copy of sums", self._copy, reads=[self._sums], writes=[], on=SIDE)
+
     def record_laws(self, step: Step) -> None:
         """Set the densities of the next step; on several ranks the host adds their sums up."""
         if self._total is not None:
@@ -146,12 +153,17 @@ class ReactingOutlets:
             self._kernels["react"], on=MAIN, region=OUTLETS, **self._react, sums=self._totals["all"]
         )
 
+    def _copy(self) -> None:
+        self._copied = self._device.copy_out(self._sums.array, self._host, self._device.side)
+
     def _add_up(self) -> None:
         assert self._total is not None
-        sums = self._device.to_host(self._sums.array).reshape(self.count, _PIECES)
-        totals = np.zeros_like(sums)
-        totals[:, 0] = self._total(sums.sum(axis=1))
-        self._totals.array[...] = self._device.from_host(totals.ravel())
+        self._copied()
+        sums = self._host.reshape(self.count, _PIECES)
+        total = self._total(sums.sum(axis=1))
+        sums[:] = 0
+        sums[:, 0] = total
+        self._device.copy_in(self._totals.array, self._host)
 
     def come_up(self, share: float) -> None:
         """Set the share of the pressures that has come up in the step after the next one."""
