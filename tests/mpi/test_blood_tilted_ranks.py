@@ -1,4 +1,4 @@
-"""Claims about openings askew to the axes on several ranks: the fields and flows of one rank, to the bit."""
+"""Claims about openings on several ranks, askew to the axes or with a resistance: one rank's bits."""
 
 from __future__ import annotations
 
@@ -36,6 +36,77 @@ steps = 40
 [output]
 picture = false
 """
+
+
+_RESISTANCE = """
+[blood.openings.resistance]
+proximal = 1e14
+distal = 4e14
+compliance = 1e-17
+"""
+_WAVE = """
+profile = "womersley"
+signal = "1 + 0.5*sin(2*pi*t/1e-5)"
+period_s = 1e-5
+"""
+_FORK = f"""
+solver = "blood"
+[blood]
+spacing_um = 1.0
+[blood.bifurcation]
+radius_um = 4.0
+parent_length_um = 8.0
+daughter_length_um = 12.0
+[[blood.openings]]
+name = "inlet"
+kind = "velocity"
+value = 1e-3
+{_WAVE}
+[[blood.openings]]
+name = "outlet-1"
+kind = "pressure"
+{_RESISTANCE}
+[[blood.openings]]
+name = "outlet-2"
+kind = "pressure"
+{_RESISTANCE}
+[run]
+steps = 130
+diagnostics_interval = 50
+[output]
+picture = false
+"""
+_TILTED = (
+    _CASE.replace("value = 20.0", _RESISTANCE)
+    .replace("STORAGE", "full")
+    .replace('signal = "1 + 0.5*sin(2*pi*t/1e-5)"', _WAVE)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [(_FORK, (1, 2, 3, 4)), (_TILTED, (1, 3))],
+    ids=["along an axis", "askew"],
+)
+def test_pressures_that_follow_the_flow_are_those_of_one_rank(
+    run_ranks: Any, tmp_path: Path, text: str, counts: tuple[int, ...]
+) -> None:
+    case = tmp_path / "case.toml"
+    case.write_text(text)
+    results = []
+    for ranks in counts:
+        out = tmp_path / str(ranks)
+        run_ranks(ranks, ["-m", "haloscope", "run", str(case), "--out", str(out), "--quiet"])
+        with h5py.File(out / "fields.vtkhdf") as file:
+            root = file["VTKHDF"]
+            data = root["CellData"] if "CellData" in root else root["PointData"]
+            fields = {name: values[()] for name, values in data.items()}
+        results.append((fields, (out / "outlets.csv").read_text()))
+    assert len(results[0][1].splitlines()) >= 2
+    for fields, table in results[1:]:
+        assert table == results[0][1]
+        for name, values in results[0][0].items():
+            np.testing.assert_array_equal(values, fields[name])
 
 
 @pytest.mark.parametrize(("storage", "counts"), [("full", (1, 3, 4)), ("half", (1, 2))])

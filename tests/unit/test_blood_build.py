@@ -30,6 +30,8 @@ from haloscope.solvers.blood.solver import BloodSolver
 _CHANNEL = {"channel": {"size_um": [14.0, 12.0, 11.0], "periodic": ["x", "z"]}}
 _TUBE = {"tube": {"radius_um": 5.0, "length_um": 12.0, "periodic": False}}
 _OPENINGS = [{"name": "inlet", "kind": "velocity"}, {"name": "outlet", "kind": "pressure"}]
+_WAVE = {"profile": "womersley", "signal": "sin(t*1e6)", "period_s": 1e-5}
+_OSCILLATING = {**_OPENINGS[0], **_WAVE}
 _CELL = {
     "vertices": 42,
     "shape": "sphere",
@@ -62,6 +64,7 @@ def _key(source: Path, constants: Constants) -> tuple[str, str]:
         {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
         {"tube": {**_TUBE["tube"], "axis": "z"}, "openings": _OPENINGS},
+        {**_TUBE, "openings": [_OSCILLATING, _OPENINGS[1]], "precision": "single"},
         {**_TUBE, "openings": _OPENINGS, "cells": [_CELL]},
         {
             **_TUBE,
@@ -77,16 +80,29 @@ def _key(source: Path, constants: Constants) -> tuple[str, str]:
             "walls": {"kind": "interpolated"},
             "cells": [{"vertices": 42, "radius_um": 2.0, "hematocrit": 0.1}],
         },
+        {
+            **_TUBE,
+            "openings": [
+                {**_OPENINGS[0], "value": 1e-3, "feeds": True},
+                {**_OPENINGS[1], "resistance": {"proximal": 1e14}},
+            ],
+            "walls": {"kind": "interpolated"},
+            "cells": [{"vertices": 42, "radius_um": 2.0, "hematocrit": 0.1}],
+        },
         {**_TUBE, "openings": _OPENINGS, "cells": [{**_CELL, "stretch": {"force_pn": 1.0}}]},
     ],
     ids=[
-        "single",
-        "carreau",
-        "moving wall",
-        "rows along z",
-        "cells",
-        "other cells",
-        "fed",
+        *(
+            "single",
+            "carreau",
+            "moving wall",
+            "rows along z",
+            "oscillating",
+            "cells",
+            "other cells",
+            "fed",
+        ),
+        "fed, outlet that reacts",
         "pulled",
     ],
 )
@@ -162,6 +178,7 @@ class _Unfilled(BloodSolver):
         {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
         {**_TUBE, "openings": _OPENINGS, "walls": {"kind": "interpolated"}, "cells": [_CELL]},
+        {**_TUBE, "openings": [_OSCILLATING, {**_OPENINGS[1], "split": 1.0}]},
         {
             **_TUBE,
             "openings": _OPENINGS,
@@ -170,7 +187,7 @@ class _Unfilled(BloodSolver):
             "cells": [{**_CELL, "elements": "linear", "membrane_viscosity_un_s_m": 0.1}],
         },
     ],
-    ids=["half", "carreau", "moving wall", "cells", "other cells"],
+    ids=["half", "carreau", "moving wall", "cells", "outlet that reacts", "other cells"],
 )
 @pytest.mark.parametrize("streaming", ["auto", "in place", "two buffers", "push"])
 def test_a_gpu_is_asked_for_no_kernel_that_was_not_built(table, streaming):

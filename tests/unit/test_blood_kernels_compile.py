@@ -23,6 +23,7 @@ from haloscope.solvers.blood.cells.shared_vertices import KERNELS, kernels
 from haloscope.solvers.blood.coupling.coupling import SUMMING, Coupling, OwnBox, SomeCells
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.fluid.boundaries import (
+    OpeningTables,
     WallLinkTables,
     split_links,
     wall_constants,
@@ -30,6 +31,7 @@ from haloscope.solvers.blood.fluid.boundaries import (
 from haloscope.solvers.blood.fluid.fluid import SOURCE, Fluid, Opening, WallLinks
 from haloscope.solvers.blood.fluid.gpu_layout import KernelVariant, fastest_way
 from haloscope.solvers.blood.fluid.lattice import share_out
+from haloscope.solvers.blood.fluid.reaction import Reaction
 from haloscope.solvers.blood.kernels import manifest
 from haloscope.solvers.blood.membranes.membranes import ALONE, MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import red_cell
@@ -106,6 +108,18 @@ def test_the_fluid_compiles(real, storage, way, carreau):
     if way.buffers == 2 and not way.pushing:
         names.add("send_back_to")
     assert device.kernels == {("fluid.cpp", name) for name in names}
+
+
+def test_outlets_that_react_and_inlets_that_oscillate_compile():
+    device, part = AbsentGpu(), box_part(SHAPE, (False, True, True), None, [(0, 0), (0, 1)])
+    points = np.count_nonzero(OpeningTables(part, ()).numbers == 0)
+    modes = np.ones((3, points), np.complex128)
+    ends = [Opening(0, 1, np.zeros((points, 3)), modes), Opening(0, -1)]
+    fluid = Fluid(device, part, tau=0.8, real="single", openings=ends, reactions=[Reaction(1)])
+    fluid.set_waves(0, np.ones(3, np.complex128))
+    fluid.step()
+    names = {("fluid.cpp", "openings"), ("reaction.cpp", "sum_passed"), ("reaction.cpp", "react")}
+    assert names | {("waves.cpp", "add_waves")} <= device.kernels
 
 
 def test_what_is_built_of_a_case_serves_both_ways_of_streaming():

@@ -168,3 +168,89 @@ def test_a_run_with_interpolated_walls_says_what_mass_they_cost():
     line = solver.headline(solver.diagnostics())[-1]
     assert f"mean density {density.mean() - 1:+.2g} relative to that at rest" in line
     assert abs(density.mean() - 1) > 1e-12
+
+
+# Smooth curves and flow rates
+
+
+def _wave(path, count=24, period=0.8):
+    """A table of a smooth periodic wave, and the wave."""
+
+    def wave(t):
+        turns = 2 * np.pi * np.asarray(t) / period
+        return 1 + 0.5 * np.cos(turns - 0.3) + 0.2 * np.sin(2 * turns)
+
+    times = np.linspace(0.0, period, count + 1)
+    rows = zip(times.tolist(), wave(times).tolist(), strict=True)
+    path.write_text("t,f\n" + "".join(f"{t!r},{f!r}\n" for t, f in rows))
+    return wave
+
+
+@pytest.mark.parametrize(
+    ("interpolation", "modes", "within"),
+    [("periodic", None, 1e-3), ("fourier", 2, 1e-3), ("fourier", 8, 1e-3), ("fourier", 1, None)],
+)
+def test_smooth_curves_follow_a_smooth_wave(tmp_path, interpolation, modes, within):
+    wave = _wave(tmp_path / "wave.csv")
+    signal = read_signal(str(tmp_path / "wave.csv"), "key", 0.8, interpolation, modes)
+    times = np.linspace(0, 0.8, 1001)
+    values = np.array([signal(t) for t in times])
+    if within is None:
+        # The second mode is left out, and the line on the curve tells how large it is.
+        assert np.abs(values - wave(times)).max() == pytest.approx(0.2, rel=0.01)
+        assert f"Fourier series of {modes} modes through 25 rows" in signal.smoothness()
+        assert "at most 0.2 " in signal.smoothness()
+        return
+    np.testing.assert_allclose(values, wave(times), atol=within)
+    assert signal(0.3 + 8 * 0.8) == pytest.approx(signal(0.3), rel=1e-9)
+    # Slopes are those of the wave, too, also where the period begins again.
+    slopes = [(signal(t + 1e-4) - signal(t - 1e-4)) / 2e-4 for t in (0.0, 0.1, 0.8)]
+    exact = [(wave(t + 1e-4) - wave(t - 1e-4)) / 2e-4 for t in (0.0, 0.1, 0.8)]
+    np.testing.assert_allclose(slopes, exact, atol=0.05)
+    assert signal.largest(0.8) == pytest.approx(np.abs(wave(times)).max(), rel=1e-3)
+    assert signal.mean(5.0) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_table_that_does_not_close_is_missed_at_its_end(tmp_path):
+    path = tmp_path / "open.csv"
+    path.write_text("0,1\n0.2,2\n0.4,1.5\n0.6,1.2\n0.8,1.3\n")
+    signal = read_signal(str(path), "key", 0.8, "periodic")
+    assert "misses by at most 0.3 (15 % of the largest)" in signal.smoothness()
+    assert read_signal(str(path), "key", 0.8).smoothness() == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "fields"),
+    [
+        ({"interpolation": "periodic", "signal": "1+t"}, {"problem": "no CSV file"}),
+        ({"interpolation": "periodic", "period_s": None}, {"problem": "period_s is missing"}),
+        ({"modes": 3}, {"problem": 'interpolation is "linear"'}),
+        (
+            {"interpolation": "fourier", "modes": 20},
+            {"allowed": "at least 41 for 20 Fourier modes"},
+        ),
+        ({"interpolation": "periodic", "period_s": 8e-4}, {"remedy": "from milliseconds"}),
+    ],
+)
+def test_smooth_curves_without_rows_or_a_period_are_refused(tmp_path, more, fields):
+    _wave(tmp_path / "wave.csv")
+    inlet = {"kind": "velocity", "value": _SPEED, "signal": str(tmp_path / "wave.csv")}
+    opening = {"name": "x_low", **inlet, "period_s": 0.8, **more}
+    opening = {key: value for key, value in opening.items() if value is not None}
+    with refused(**fields):
+        _channel([opening, {"name": "x_high", "kind": "pressure"}])
+
+
+def test_a_flow_rate_is_what_comes_in(tmp_path):
+    """Whatever the profile; over the area of the opening's points."""
+    _wave(tmp_path / "wave.csv")
+    rate = _SPEED * 8e-6 * 3e-6
+    for profile in ("parabolic", "uniform", "0.3 + 1e5*y"):
+        inlet = {"kind": "velocity", "value": rate, "value_unit": "m3/s", "profile": profile}
+        inlet |= {"signal": str(tmp_path / "wave.csv"), "period_s": 0.8, "interpolation": "fourier"}
+        solver = _channel([{"name": "x_low", **inlet}, {"name": "x_high", "kind": "pressure"}])
+        factor = solver.vessel.openings[0].time_signal()(0.0)
+        assert solver.diagnostics()["flow_x_low"] / rate == pytest.approx(factor, rel=1e-9)
+        lines = [line for line in solver.notices if "is a mean velocity of" in line]
+        assert lines[0].startswith("x_low: a flow rate of 0.24 nl/s")
+        assert sum("Fourier series of 8 modes" in line for line in solver.notices) == 1

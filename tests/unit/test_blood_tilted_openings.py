@@ -172,7 +172,7 @@ def test_links_are_those_that_meet_the_end_before_the_wall() -> None:
         assert (np.linalg.norm(through - opening.middle, axis=1) < 6e-6 * (1 + 1e-6)).all()
         # As many as pass a plane in the mean: the sum of their weights is the area.
         flow = link_weights(opening).sum() * lattice.spacing**2
-        assert flow == pytest.approx(opening.size, rel=0.1)
+        assert flow == pytest.approx(opening.size, rel=0.1, abs=0.0)
         assert not lattice.contains(np.unique(opening.numbers)[:0]).any()
         assert lattice.contains(opening.numbers).all()
 
@@ -186,7 +186,7 @@ def test_flow_in_is_the_mean_over_the_whole_end(profile: str) -> None:
     key = table.openings[0].model_copy(update={"profile": profile})
     values = relative_velocities(key, opening, vessel.lattice)
     flow = link_weights(opening) @ values * vessel.lattice.spacing**2
-    assert flow == pytest.approx(opening.size, rel=1e-12)
+    assert flow == pytest.approx(opening.size, rel=1e-12, abs=0.0)
     assert values.max() == pytest.approx(2.0 if profile == "parabolic" else 1.0, rel=0.1)
 
 
@@ -250,9 +250,9 @@ def test_a_bend_conserves_mass_and_carries_the_given_flow(
     summary = _run(call, tmp_path, "--out", str(tmp_path / "out"), steps=2000)
     numbers = summary["diagnostics"]
     area = 110.2e-12
-    assert numbers["flow_inlet"] == pytest.approx(1e-3 * area, rel=2e-3)
+    assert numbers["flow_inlet"] == pytest.approx(1e-3 * area, rel=2e-3, abs=0.0)
     into, out = numbers["mass_flow_inlet"], -numbers["mass_flow_outlet"]
-    assert out == pytest.approx(into, rel=1e-5)
+    assert out == pytest.approx(into, rel=5e-4, abs=0.0)
     # Volumes differ by the densities.
     assert 0 < -numbers["flow_outlet"] / numbers["flow_inlet"] - 1 < 2e-3
 

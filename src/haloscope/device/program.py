@@ -252,11 +252,12 @@ class Step:
         *,
         reads: Iterable[Field],
         writes: Iterable[Field],
+        on: str = MAIN,
     ) -> None:
-        """Call the host; such steps are not captured into graphs."""
+        """Call the host once a stream's earlier work is launched; such steps are not captured into graphs."""
         touched = [Use(f.name, f.array, None, reads=True, writes=False) for f in reads]
         touched += [Use(f.name, f.array, None, reads=False, writes=True) for f in writes]
-        self._add(Node(name, MAIN, call, touched, capturable=False, kind="host"))
+        self._add(Node(name, on, call, touched, capturable=False, kind="host"))
 
     def _stream(self, on: str) -> Any:
         if on not in (MAIN, SIDE):

@@ -115,6 +115,55 @@ EXCLUSIONS = (
         _openings(f"{_INLET}, period_s=0.1", _OUTLET),
     ),
     Exclusion(
+        ("blood.openings.resistance or split", 'blood.openings.kind = "velocity"'),
+        "both set what passes the opening",
+        _openings(f"{_INLET}, resistance={{proximal=1e15}}", _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.resistance", "blood.openings.value, signal or split"),
+        "all of them set the pressure",
+        _openings(_INLET, f"{_OUTLET}, value=1.0, resistance={{proximal=1e15}}"),
+    ),
+    Exclusion(
+        ("blood.openings.split", "blood.openings.signal"),
+        "the pressure follows the flow",
+        _openings(_INLET, f'{_OUTLET}, split=1.0, signal="1+t"'),
+    ),
+    Exclusion(
+        ("blood.openings.split", "an outlet with resistance or without split"),
+        "shares are those of all outlets",
+        _openings(_INLET, f"{_OUTLET}, split=0.5"),
+    ),
+    Exclusion(
+        ("blood.openings.interpolation", "a blood.openings.signal without rows or period_s"),
+        "smooth curves go through the rows of a period",
+        _openings(f'{_INLET}, interpolation="periodic"', _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.profile", "womersley without blood.openings.period_s, or with feeds"),
+        "it is the flow of a periodic signal",
+        _openings(f'{_INLET}, profile="womersley", signal="1+t"', _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.profile", "womersley with blood.carreau"),
+        "modes of a flow are independent only at one viscosity",
+        (
+            *_openings(f'{_INLET}, profile="womersley", signal="1+t", period_s=1.0', _OUTLET),
+            "blood.cells=[]",
+            "blood.carreau={}",
+        ),
+    ),
+    Exclusion(
+        ("blood.openings.modes", "a signal that is no Fourier series"),
+        "other curves have none",
+        _openings(f"{_INLET}, modes=4", _OUTLET),
+    ),
+    Exclusion(
+        ("blood.openings.value_unit", 'blood.openings.kind = "pressure"'),
+        "the unit is that of a velocity",
+        _openings(_INLET, f'{_OUTLET}, value_unit="m3/s"'),
+    ),
+    Exclusion(
         ("blood.openings.normal", "blood.openings without position_um"),
         "a plane needs both",
         _openings(f"{_INLET}, normal=[-1.0, 0.0, 0.0]", _OUTLET),
@@ -399,6 +448,12 @@ class BloodTable(Table):
                     location=f"openings.{number}",
                     remedy="leave position_um and normal out",
                 )
+            if opening.profile == "womersley" and self.carreau is not None:
+                raise CaseFault(
+                    f"the profile of {opening.name!r} is that of a fluid with one viscosity, and blood.carreau changes it",
+                    location=f"openings.{number}.profile",
+                    remedy='set profile = "parabolic", or leave blood.carreau out',
+                )
             if opening.feeds and not self.cells:
                 raise CaseFault(
                     f"the opening {opening.name!r} feeds cells, but the case has none",
@@ -434,6 +489,7 @@ class BloodTable(Table):
                 location="drive",
                 remedy="set blood.pressure_gradient_pa_m, or leave blood.drive out",
             )
+        self._check_shares()
         for key, tables in (("openings", self.openings), ("cells", self.cells)):
             counts = Counter(table.name for table in tables)
             for name, count in counts.items():
@@ -444,6 +500,40 @@ class BloodTable(Table):
                         remedy="give each table its own name",
                     )
         return self
+
+    def _check_shares(self) -> None:
+        """Refuse shares of the outflow that are not those of all outlets."""
+        outlets = [opening for opening in self.openings if opening.split is not None]
+        if not outlets:
+            return
+        shares = [opening.split or 0.0 for opening in outlets]
+        if abs(sum(shares) - 1.0) > _WHOLE:
+            texts = " + ".join(f"{one.split:g} ({one.name})" for one in outlets)
+            raise CaseFault(
+                f"the shares of the outflow add up to {texts} = {sum(shares):g}",
+                location="openings.split",
+                allowed="a sum of 1",
+            )
+        fed = any(opening.kind == "velocity" for opening in self.openings)
+        for opening in self.openings:
+            if opening.resistance is not None or (
+                fed and opening.kind == "pressure" and opening.split is None
+            ):
+                raise CaseFault(
+                    f"{opening.name!r} has no share, and {outlets[0].name!r} has one of {shares[0]:g}",
+                    location="openings.split",
+                    allowed="shares for all outlets, or for none",
+                    remedy=f"set split of {opening.name!r}, or leave split out",
+                )
+        values = {opening.value for opening in outlets}
+        if len(values) > 1:
+            raise CaseFault(
+                "the outlets with a share have different pressures: "
+                + ", ".join(f"{one.value:g} ({one.name})" for one in outlets),
+                location="openings.value",
+                allowed="one value: the mean of their pressures weighted with their shares",
+                remedy="give these outlets the same value",
+            )
 
     def _check_walls(self) -> None:
         """Refuse walls that move where there are none, or out of their plane."""
@@ -547,6 +637,8 @@ class BloodTable(Table):
 
 LONGEST_SEGMENT = 4.0
 """Most length of a periodic flow before an inlet over the diameter of the widest cell."""
+# Of shares: what rounding of decimal numbers may leave of a sum of 1.
+_WHOLE = 1e-6
 _SHAPES = ("channel", "tube", "bifurcation", "tree", "surface")
 
 
@@ -576,8 +668,15 @@ class BloodCase(CaseTable):
                 f" along {', '.join(periodic)}" if isinstance(periodic, tuple) else ""
             )
         for opening in self.blood.openings:
-            unit = "m/s" if opening.kind == "velocity" else "Pa"
+            unit = opening.value_unit if opening.kind == "velocity" else "Pa"
             text = f"{opening.kind} {opening.value:g} {unit}"
+            if opening.resistance is not None:
+                law = opening.resistance
+                text = (
+                    f"pressure {law.outside:g} Pa + resistance {law.total:g} Pa s/m^3 times the outflow, "
+                    f"compliance {law.compliance:g} m^3/Pa"
+                )
+            text += f", share {opening.split:g} of the outflow" if opening.split is not None else ""
             text += f", {opening.profile}" if opening.kind == "velocity" else ""
             text += f", times {opening.signal}" if opening.signal != 1.0 else ""
             conditions[opening.name] = text + (", cells enter" if opening.feeds else "")

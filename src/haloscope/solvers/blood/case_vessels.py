@@ -13,8 +13,9 @@ from pydantic import Field, model_validator
 from haloscope.case.expressions import Expression, parse_quantity_or_expression
 from haloscope.case.expressions import Table as Tabulated
 from haloscope.case.tables import CaseFault, Coordinate, Name, Position, Positive, Table
-from haloscope.solvers.blood.signals import Signal, is_table, read_signal, read_table
+from haloscope.solvers.blood.signals import Interpolation, Signal, is_table, read_signal, read_table
 from haloscope.solvers.blood.units import MICRO
+from haloscope.solvers.windkessel import ResistanceTable
 
 if TYPE_CHECKING:
     from haloscope.mesh.surfaces.surfaces import Surface
@@ -207,6 +208,46 @@ class WallsTable(Table):
         return self.kind == "interpolated" or bool(self.velocity_m_s)
 
 
+class OutletResistanceTable(ResistanceTable):
+    """Windkessel model of the vessels behind an outlet: p = outside + proximal Q + c.
+
+    c is the pressure across the compliance and the distal resistance, and Q the flow rate out of the vessel.
+    """
+
+    start: Coordinate | None = None
+    """c at the start, in Pa. By default distal times the mean flow rate: of what comes in at velocities, shared
+    among the outlets with a resistance in inverse proportion to proximal + distal; 0 where other openings have a
+    pressure."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OutletResistanceTable:
+        self.require_compliance(self.start)
+        if self.compliance and not self.distal:
+            raise CaseFault(
+                "the compliance has no distal resistance through which it empties",
+                location=f"compliance = {self.compliance:g}",
+                remedy="set distal, or leave compliance out",
+            )
+        if not self.proximal + self.distal:
+            raise CaseFault(
+                "proximal and distal are 0",
+                location="resistance",
+                allowed="a resistance above 0",
+                remedy="set proximal or distal, or replace resistance by value, the pressure",
+            )
+        return self
+
+    @property
+    def total(self) -> float:
+        """Resistance to a steady flow in Pa s/m^3."""
+        return self.proximal + self.distal
+
+    @property
+    def at_once(self) -> float:
+        """Resistance to a flow that changes fast, in Pa s/m^3."""
+        return self.proximal if self.compliance else self.total
+
+
 class OpeningTable(Table):
     """An inlet or an outlet: a flat end of any direction, or a plane across an axis."""
 
@@ -220,19 +261,32 @@ class OpeningTable(Table):
     the opening is the group named so."""
     normal: Position | None = None
     """Direction out of the vessel of a plane that cuts it."""
-    profile: Literal["parabolic", "uniform"] | Name = "parabolic"
-    """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, or the velocity
+    profile: Literal["parabolic", "uniform", "womersley"] | Name = "parabolic"
+    """Velocity profile: parabolic (zero at the wall, as in fully developed flow), uniform, womersley (developed flow of
+    a periodic signal, whose Fourier series with `modes` modes is taken), or the velocity
     relative to `value`: an expression of x, y, z in m, or the path of a CSV file with two columns:
     distance from the middle of the opening in m, value."""
     value: Coordinate = 0.0
     """Mean velocity into the vessel in m/s, or pressure in Pa. The mean is over the area of the opening; across
     an axis that is the area of its lattice points, a spacing squared each, which differs from a round section by
     up to some percent."""
+    value_unit: Literal["m/s", "m3/s"] = "m/s"
+    """Unit of a velocity's value: m3/s is the volume flow rate into the vessel, over this area."""
     signal: float | str = 1.0
     """Factor on value over time: a number, an expression of t (s), or the path of a CSV file with two
-    columns: time in s, factor; linear between its rows and constant beyond them."""
+    columns: time in s, factor; constant beyond its rows."""
     period_s: Positive | None = None
     """Period of the signal; without it the signal is not periodic."""
+    interpolation: Interpolation = "linear"
+    """Between the rows of a CSV file: linear; periodic (a cubic curve) or fourier (a series), smooth and with the
+    period period_s. The run reports by how much the curve misses the rows."""
+    modes: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Number of Fourier modes beside the mean, with interpolation fourier or the profile womersley; 8 by default."""
+    resistance: OutletResistanceTable | None = None
+    """With kind pressure, in place of `value`: a pressure that rises with the outflow."""
+    split: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """With kind pressure: share of the outflow that leaves here; the shares of all outlets add up to 1. `value` is
+    then the mean of the outlets' pressures weighted with these shares, the same for all of them."""
     feeds: bool = False
     """true: cells enter here at the hematocrits of the case, from a periodic flow of blood before the inlet. With
     the profile `parabolic` the velocities at the inlet are those of this periodic flow."""
@@ -258,11 +312,29 @@ class OpeningTable(Table):
                 allowed="above 0",
                 remedy="raise value, or leave feeds out",
             )
+        if self.profile == "womersley" and (self.feeds or self.period_s is None):
+            problem = "feeds is true, and cells come with the profile of their own flow"
+            raise CaseFault(
+                problem
+                if self.feeds
+                else "it is the flow of a periodic signal, but period_s is missing",
+                location='profile = "womersley"',
+                remedy='set profile = "parabolic"'
+                + ("" if self.feeds else ", or signal and period_s"),
+            )
         if self.kind == "pressure" and self.profile != "parabolic":
             raise CaseFault(
                 "profiles are for velocities, but kind is pressure",
                 location=f"profile = {self.profile!r}",
                 remedy="leave profile out",
+            )
+        self._check_reaction()
+        self._check_interpolation()
+        if self.kind == "pressure" and self.value_unit != "m/s":
+            raise CaseFault(
+                "units are for velocities, but kind is pressure",
+                location=f'value_unit = "{self.value_unit}"',
+                remedy="leave value_unit out",
             )
         if self.period_s is not None and isinstance(self.signal, float | int):
             raise CaseFault(
@@ -274,9 +346,65 @@ class OpeningTable(Table):
         self.velocity_profile()
         return self
 
+    def _check_interpolation(self) -> None:
+        """Refuse smooth curves through signals that have no rows, or no period."""
+        series = self.interpolation == "fourier" or self.profile == "womersley"
+        if self.modes is not None and not series:
+            raise CaseFault(
+                f'interpolation is "{self.interpolation}", which has no modes',
+                location=f"modes = {self.modes}",
+                remedy='set interpolation = "fourier", or leave modes out',
+            )
+        if self.interpolation == "linear":
+            return
+        for wrong, problem, remedy in (
+            (not is_table(self.signal), "signal is no CSV file", "leave interpolation out"),
+            (
+                self.period_s is None,
+                "a smooth curve is periodic, but period_s is missing",
+                "set period_s",
+            ),
+        ):
+            if wrong:
+                location = f'interpolation = "{self.interpolation}"'
+                raise CaseFault(problem, location=location, remedy=remedy)
+
+    def _check_reaction(self) -> None:
+        """Refuse a pressure that follows the flow beside other keys that set the velocity or the pressure."""
+        if self.resistance is not None and self.split is not None:
+            raise CaseFault(
+                "resistance also sets the pressure",
+                location=f"split = {self.split:g}",
+                remedy="leave split or resistance out",
+            )
+        key = "resistance" if self.split is None else f"split = {self.split:g}"
+        if self.reacts and self.kind != "pressure":
+            raise CaseFault(
+                "it sets the pressure of an outlet, but kind is velocity",
+                location=key,
+                remedy='set kind = "pressure", or leave it out',
+            )
+        if self.resistance is not None and self.value:
+            raise CaseFault(
+                "resistance sets the pressure",
+                location=f"value = {self.value:g}",
+                remedy="set resistance.outside, and leave value out",
+            )
+        if self.reacts and self.signal != 1.0:
+            raise CaseFault(
+                f"by {key} the pressure follows the flow, so a factor over time has no effect",
+                location=f"signal = {self.signal}",
+                remedy="leave signal out",
+            )
+
+    @property
+    def reacts(self) -> bool:
+        """Whether the pressure follows the flow through the opening."""
+        return self.resistance is not None or self.split is not None
+
     def velocity_profile(self) -> Expression | Tabulated | None:
         """The profile as an expression of x, y, z or a table; None where it has a name."""
-        if self.profile in ("parabolic", "uniform"):
+        if self.profile in ("parabolic", "uniform", "womersley"):
             return None
         key = f"blood.openings {self.name}.profile"
         if is_table(self.profile):
@@ -285,4 +413,6 @@ class OpeningTable(Table):
 
     def time_signal(self) -> Signal:
         """Factor on the value over time."""
-        return read_signal(self.signal, f"blood.openings {self.name}.signal", self.period_s)
+        key = f"blood.openings {self.name}.signal"
+        signal = read_signal(self.signal, key, self.period_s, self.interpolation, self.modes)
+        return signal.as_series(self.modes) if self.profile == "womersley" else signal

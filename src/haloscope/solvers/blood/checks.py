@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from haloscope.solvers.blood.coupling.coupling import KERNELS
-from haloscope.solvers.blood.verification import flows, single_cells
+from haloscope.solvers.blood.verification import flows, openings, single_cells
 from haloscope.solvers.blood.vessels.straight_vessels import pries_viscosity
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
@@ -116,6 +116,49 @@ def tilted_order_check(solve: Solve) -> dict[str, Comparison]:
         errors = [flows.tilted_tube_errors(normal, points, solve)[1] for points in (5, 10)]
         comparisons[f"order, {name}"] = Comparison(flows.observed_order(errors), 2.1, 0.4)
     return comparisons
+
+
+def windkessel_check(solve: Solve) -> dict[str, Comparison]:
+    """Pressure at an outlet with both resistances and a compliance after a step of the flow rate."""
+    answers = openings.answers_to_a_step(solve)
+    return {
+        f"p/(Q (R_p + R_d)) at t = {time:g} R_d C": Comparison(
+            answer, openings.exact_answer(time), 1e-3
+        )
+        for time, answer in zip(openings.TIMES, answers, strict=True)
+    }
+
+
+_BEHIND = (1.5, 0.5)
+"""Resistances behind both outlets over the mean of those of the daughters."""
+_WANTED = 0.3
+
+
+def split_check(solve: Solve) -> dict[str, Comparison]:
+    """Flows through both daughters of a symmetric bifurcation: by resistances, and by a share that is given."""
+    vessels = openings.daughter_resistances(solve)
+    mean = sum(vessels) / 2
+    first, second = (share * mean for share in _BEHIND)
+    even = openings.share_with_resistances(solve, mean, mean)
+    share = openings.share_with_resistances(solve, first, second)
+    wanted = openings.share_as_wanted(solve, _WANTED)
+    return {
+        "share of a daughter, same resistances": Comparison(even, 0.5, 1e-3),
+        "Q_1/Q_2, other resistances": relative(
+            share / (1 - share), (vessels[1] + second) / (vessels[0] + first), 0.01
+        ),
+        "share of a daughter, given": Comparison(wanted, _WANTED, 1e-3),
+    }
+
+
+def womersley_inlet_check(solve: Solve) -> dict[str, Comparison]:
+    """Flow behind an inlet whose profile is that of the oscillating flow."""
+    error, amplitude, phase = openings.oscillating_inlet(solve)
+    return {
+        "error within half a height of the inlet": below(error, 0.01),
+        "amplitude in the middle over the exact one": Comparison(amplitude, 1.0, 0.01),
+        "phase in the middle, degrees": Comparison(phase, 0.0, 1.0),
+    }
 
 
 def drag_check(grids: tuple[int, int], solve: Solve) -> dict[str, Comparison]:
@@ -333,6 +376,24 @@ CHECKS = (
         _POISEUILLE,
         tilted_order_check,
         slow=True,
+    ),
+    Check(
+        "blood-rcr",
+        "outlet with two resistances and a compliance: its pressure after a step of the flow rate",
+        "exact solution, R_p/R_d = 1/4",
+        windkessel_check,
+    ),
+    Check(
+        "blood-split",
+        "flow through the daughters of a symmetric bifurcation, split by resistances or by given shares",
+        "resistances in parallel, those of the daughters computed with given pressures",
+        split_check,
+    ),
+    Check(
+        "blood-womersley-inlet",
+        "flow between plates behind an oscillating inlet with its own profile, Womersley number 4",
+        "J. R. Womersley, J. Physiol. 127 (1955) 553, between plates",
+        womersley_inlet_check,
     ),
     Check(
         "blood-sphere-drag",

@@ -18,6 +18,7 @@ from haloscope.mesh.lattice.voxels import Lattice
 from haloscope.solvers.blood.case import BloodTable
 from haloscope.solvers.blood.case_vessels import Channel, OpeningTable, SurfaceFile, Tube
 from haloscope.solvers.blood.drive import hydrostatic_pressures
+from haloscope.solvers.blood.outlets import expected_outlets
 from haloscope.solvers.blood.remedies import rounded_down, shorter_step_or
 from haloscope.solvers.blood.units import MICRO, SOUND_SPEED
 from haloscope.solvers.blood.vessels.straight_vessels import duct_permeability, tube_permeability
@@ -87,7 +88,7 @@ def expected_falls(table: BloodTable, vessel: Vessel, until: float = 0.0) -> lis
     pressures = [
         opening.value * opening.time_signal().largest(until)
         for opening in vessel.openings
-        if opening.kind == "pressure"
+        if opening.kind == "pressure" and not opening.reacts
     ]
     if pressures:
         difference = max(pressures) - min(pressures)
@@ -117,6 +118,32 @@ def check_expected(table: BloodTable, falls: Sequence[PressureFall]) -> list[str
             remedy=remedy,
         )
         if change > REFUSED_CHANGE and fall.certain:
+            raise refusal
+        lines.append(str(refusal))
+    return lines
+
+
+def check_outlets(table: BloodTable, vessel: Vessel, until: float) -> list[str]:
+    """Warnings of outlets whose pressure, by their resistance, changes the density of the whole vessel."""
+    lines = []
+    for outlet in expected_outlets(vessel, until):
+        change = density_change(table, outlet.pressure)
+        if change <= SOUND_CHANGE:
+            continue
+        middle = outlet.law.outside - outlet.pressure
+        remedy = shorter_step_or(
+            table,
+            math.sqrt(SOUND_CHANGE / change),
+            f"set outside = {middle:.3g}, as only differences of pressures drive the flow",
+        )
+        refusal = InputError(
+            f"the pressure comes to about {outlet.pressure:.3g} Pa, which changes the lattice density by "
+            f"{100 * change:.2g} % (compressibility)",
+            location=f"blood.openings {outlet.table.name}.resistance",
+            allowed=f"at most {100 * REFUSED_CHANGE:g} % (recommended: at most {100 * SOUND_CHANGE:g} %)",
+            remedy=remedy,
+        )
+        if change > REFUSED_CHANGE:
             raise refusal
         lines.append(str(refusal))
     return lines

@@ -44,9 +44,12 @@ class Drive:
         self._signals = [opening.time_signal() for opening in openings]
         self._gradient = np.array(table.pressure_gradient_pa_m) / self._units.force_density
         self._now: tuple[float, ...] = ()
+        self._coming = -1.0
         self._unchanging = all(signal.steady for signal in (self._factor, *self._signals))
+        # Pressures that follow the flow come up, too, whatever they start from.
+        self._reacting = fluid.outlets
         jumps = (
-            opening.kind == "pressure" and opening.value * signal(0.0) != start
+            opening.reacts or (opening.kind == "pressure" and opening.value * signal(0.0) != start)
             for opening, signal, start in zip(openings, self._signals, starting, strict=True)
         )
         self._until = _COMING_UP if any(jumps) else 0
@@ -61,7 +64,7 @@ class Drive:
         t = step * self._units.time_step
         factor = self._factor(t)
         values = [factor]
-        share = 0.5 - 0.5 * math.cos(math.pi * min(step / self._until, 1.0)) if self._until else 1.0
+        share = self._come_up(step)
         rows = zip(self._openings, self._signals, self._starting, strict=True)
         for table, signal, start in rows:
             value = signal(t)
@@ -70,13 +73,28 @@ class Drive:
                 pressure = start + share * (value * table.value - start)
                 value = 1.0 + pressure / self._units.pressure / SOUND_SPEED**2
             values.append(value)
-        if tuple(values) == self._now:
+        # Pressures of the next step that follow the flow are set by what passes in this one.
+        coming = self._come_up(step + 1)
+        waves = [number for number, one in enumerate(self._openings) if one.profile == "womersley"]
+        for number in waves:
+            self._fluid.set_waves(number, self._signals[number].phasors(t))
+        if tuple(values) == self._now and coming == self._coming:
             return
         if not self._now or self._now[0] != factor:
             self._fluid.set_body_force((factor * self._gradient).tolist())
         for number, (table, value) in enumerate(zip(self._openings, values[1:], strict=True)):
-            self._fluid.drive(number, 1.0 if table.name in self._set_by_feeders else value)
-        self._now = tuple(values)
+            fixed = table.name in self._set_by_feeders or number in waves
+            if not table.reacts:
+                self._fluid.drive(number, 1.0 if fixed else value)
+        if self._reacting is not None:
+            self._reacting.come_up(coming)
+        self._now, self._coming = tuple(values), coming
+
+    def _come_up(self, step: int) -> float:
+        """Share of the pressures of openings that has come up in a step."""
+        if not self._until:
+            return 1.0
+        return 0.5 - 0.5 * math.cos(math.pi * min(step / self._until, 1.0))
 
     def inflow(self) -> dict[str, float]:
         """Mean velocities into the vessel now, in m/s, by opening where they are given."""
@@ -176,7 +194,10 @@ def _driven(table: BloodTable, vessel: Vessel, until: float) -> bool:
         signal = opening.time_signal()
         if opening.kind == "velocity" and opening.value and signal.largest(until):
             return True
-        if opening.kind == "pressure":
+        if opening.resistance is not None:
+            law = opening.resistance
+            pressures.add((law.outside + (law.start or 0.0), ""))
+        elif opening.kind == "pressure":
             pressures.add((opening.value, str(opening.signal)) if opening.value else (0.0, ""))
     if len(pressures) > 1:
         return True

@@ -25,6 +25,7 @@ from haloscope.solvers.blood.fluid.flow import Flow
 from haloscope.solvers.blood.fluid.fluid import Fluid, WallLinks
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, share_out, wanted_by_others
 from haloscope.solvers.blood.fluid.populations import choose_way
+from haloscope.solvers.blood.fluid.reaction import Reaction
 from haloscope.solvers.blood.sizing import bytes_beside_populations
 from haloscope.solvers.blood.units import MICRO
 
@@ -137,6 +138,7 @@ class FluidWithCells:
         *,
         cells: Cells | None,
         openings: Callable[[LatticePart], Sequence[AnyOpening]] = lambda part: (),
+        reactions: Sequence[Reaction] = (),
         walls: Callable[[LatticePart], WallLinks | None] = lambda part: None,
         distances: Callable[[LatticePart, float], Floats],
         log: Callable[[str], None],
@@ -180,6 +182,8 @@ class FluidWithCells:
             inside_tau=table.inside_tau,
             carreau=self.law,
             wanted=wanted_by_others(part) if table.cells else None,
+            reactions=reactions,
+            total=world.sum if world.size > 1 else None,
         )
         self.flow = Flow(
             device,

@@ -21,7 +21,7 @@ from haloscope.solvers.blood.coupling import coupling, inside, repulsion
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
 from haloscope.solvers.blood.filling import packing
 from haloscope.solvers.blood.filling.filling import mesh_of
-from haloscope.solvers.blood.fluid import fluid
+from haloscope.solvers.blood.fluid import fluid, reaction, waves
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, whole_part
 from haloscope.solvers.blood.fluid.populations import possible_ways
@@ -58,9 +58,17 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
     axes: Sequence[int] = (0,)
     if not table.cells:
         axes = range(_DIMENSIONS) if on_cores else (0, 2) if True in ends else (0,)
+    if any(opening.profile == "womersley" for opening in table.openings):
+        yield waves.kernel_file("double" if table.precision == "double" else "float")
+    # The periodic flows before inlets have no openings.
+    react = any(opening.reacts for opening in table.openings)
+    if react:
+        yield reaction.kernel_file("double" if table.precision == "double" else "float")
+    reacting = (True, False) if react and None in links[1:] else (react,)
     for way in possible_ways(target.kind, table.streaming, table.stored_bytes):
         ways = [way] if on_cores else [way.laid_out(compact=compact) for compact in (True, False)]
-        for one, rows, moving, tilted in itertools.product(ways, axes, links, ends):
+        choices = itertools.product(ways, axes, links, ends, reacting)
+        for one, rows, moving, tilted, reacts in choices:
             yield fluid.kernel_file(
                 target,
                 one,
@@ -71,6 +79,7 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
                 carreau=table.carreau is not None,
                 rows=rows,
                 tilted=tilted,
+                reacting=reacts,
                 moving=moving if fluid.takes_links(one, table.precision) else None,
             )
 

@@ -36,6 +36,7 @@ from haloscope.solvers.blood.fluid.fluid import SOURCE
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS
 from haloscope.solvers.blood.fluid_with_cells import MANY, FluidWithCells
 from haloscope.solvers.blood.membranes.meshes import COLLAPSING, SMOOTHING_STEPS
+from haloscope.solvers.blood.outlets import OutletRecord, outlet_lines, reactions
 from haloscope.solvers.blood.outputs.cell_outputs import CellOutputs
 from haloscope.solvers.blood.outputs.pictures import flow_picture, require_plane, vessel_geometry
 from haloscope.solvers.blood.outputs.results import (
@@ -150,13 +151,17 @@ class BloodSolver(Solver):
         with _PLACING:
             cells = self._starting_cells()
         self._left_out = self._cells_left_out(cells)
+        starting = self._starting_pressures()
         self.medium = medium = FluidWithCells(
             self._case,
             device,
             world,
             lattice,
             cells=cells,
-            openings=lambda part: fluid_openings(vessel, part, self.units),
+            openings=lambda part: fluid_openings(
+                vessel, part, self.units, table.viscosity / table.density_kg_m3
+            ),
+            reactions=reactions(table, vessel, starting, until),
             walls=lambda part: wall_links(table, vessel, part, self.units),
             distances=lambda part, reach: distances_from_walls(vessel, part, reach),
             log=self.notices.append,
@@ -167,13 +172,17 @@ class BloodSolver(Solver):
         self.transport = self.flow.transport or "none"
         self.kernel_hash = jit.kernel_hash(SOURCE, self.fluid.constants)
         self._flows = Flows(medium, vessel)
+        self._outlets: OutletRecord | None = None
+        if self.fluid.outlets is not None:
+            self._outlets = OutletRecord(self.fluid.outlets, vessel, self.units)
+            self.followed = replace(self.followed, record=self._record_outlets)
         with _FEEDING:
             self.traffic = self._open_traffic()
         self._drive = Drive(
             table,
             vessel.openings,
             self.fluid,
-            self._starting_pressures(),
+            starting,
             set_by_feeders=() if self.traffic is None else self.traffic.sets_velocities,
         )
         self._tweezers = Tweezers(table, self.suspension)
@@ -266,8 +275,11 @@ class BloodSolver(Solver):
 
     def _driven_by_pressures(self) -> bool:
         """Whether fluid may flow that does not come in at a given velocity."""
+        openings = self.vessel.openings
         pressures = {
-            opening.value for opening in self.vessel.openings if opening.kind == "pressure"
+            opening.name if opening.reacts else opening.value
+            for opening in openings
+            if opening.kind == "pressure"
         }
         return len(pressures) > 1 or any(self._table.pressure_gradient_pa_m)
 
@@ -438,6 +450,8 @@ class BloodSolver(Solver):
                 extras |= part.state()
         if self._cell_outputs is not None:
             extras |= self._cell_outputs.extras()
+        if self._outlets is not None:
+            extras |= self._outlets.state()
         return {**extras, **self._results.extras()}
 
     def restore_extras(self, extras: Mapping[str, np.ndarray]) -> None:
@@ -446,6 +460,8 @@ class BloodSolver(Solver):
             self.suspension.restore(extras)
         if self.traffic is not None:
             self.traffic.restore(extras, self.step)
+        if self._outlets is not None:
+            self._outlets.restore(extras)
         if self._cell_outputs is not None:
             self._cell_outputs.restore(extras)
         left_out = self._results.restore(extras, self.step)
@@ -545,7 +561,12 @@ class BloodSolver(Solver):
             "density_low": density.low,
             "density_high": density.high,
         }
-        return numbers | self._flows.rates(fields)
+        numbers |= self._flows.rates(fields)
+        return numbers if self._outlets is None else numbers | self._outlets.numbers()
+
+    def _record_outlets(self, out: Path) -> None:
+        assert self._outlets is not None
+        self._outlets.write(out, self.step)
 
     def derived(self) -> list[DerivedNumber]:
         """Lattice, size of the vessel, and the flow that is expected."""
@@ -588,6 +609,7 @@ class BloodSolver(Solver):
             f"time {numbers['time'] * 1e3:.6g} ms, largest speed {numbers['largest_speed'] * 1e3:.4g} "
             f"mm/s (lattice Mach number {numbers['mach']:.2g})"
         ]
+        lines += outlet_lines(numbers)
         interpolated = self._table.walls.kind == "interpolated"
         half = self._table.storage == "half"
         lines += flow_lines(numbers, interpolated=interpolated, half=half)

@@ -21,11 +21,13 @@ from haloscope.solvers.blood.compressibility import (
     SOUND_CHANGE,
     PressureFall,
     check_expected,
+    check_outlets,
     density_change,
     expected_falls,
     walled_sizes,
 )
 from haloscope.solvers.blood.drive import driving_gradient, on_driving_forces
+from haloscope.solvers.blood.outlets import expected_outlets, on_outlets
 from haloscope.solvers.blood.remedies import (
     ImplausibleNumber,
     on_fluid,
@@ -41,7 +43,9 @@ from haloscope.solvers.blood.vessels.vessels import (
     Vessel,
     implausible_vessel,
     mean_of,
+    on_flow_rates,
     on_surface_openings,
+    opening_area,
     relative_velocities,
     surface_diameter,
 )
@@ -194,6 +198,7 @@ def _naming_implausible_numbers(table: BloodTable, vessel: Vessel) -> Iterator[N
 def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> list[float]:
     """Speeds in m/s of the flows that the pressure gradient and pressures of openings drive."""
     drop, apart = _pressures(table, vessel, until)
+    vessel_length = max(vessel.lattice.grid.shape) * table.spacing
     if not math.isfinite(width):
         return []
     # In the middle of a tube, G R^2 / (4 mu); between plates twice that.
@@ -201,6 +206,10 @@ def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> li
     developed = width**2 / (factor * table.viscosity)
     signal = table.drive_signal()
     gradient = math.hypot(*driving_gradient(table, vessel)) * signal.largest(until)
+    through = [
+        drop * developed / (vessel_length + resistance * developed / 2)
+        for drop, resistance in _falls_to_outlets(vessel, until)
+    ]
     # What a fall in pressure can give at all: Bernoulli.
     fall = min(drop / apart * developed, math.sqrt(2 * drop / table.density_kg_m3))
     # Where the width is that of the whole way, and there is time for it, the flow comes to that.
@@ -211,14 +220,30 @@ def _driven(table: BloodTable, vessel: Vessel, width: float, until: float) -> li
         check_mach(table, reached, "blood.pressure_gradient_pa_m")
     if isinstance(table.vessel, Channel | Tube):
         check_mach(table, fall, "blood.openings, pressures")
-    return [gradient * developed, 0.0 if isinstance(table.vessel, SurfaceFile) else fall]
+    known = [] if isinstance(table.vessel, SurfaceFile) else [fall, *through]
+    return [gradient * developed, *known]
+
+
+def _falls_to_outlets(vessel: Vessel, until: float) -> list[tuple[float, float]]:
+    """Falls in Pa from given pressures to those outside outlets with a resistance, and these times the area."""
+    pressures = [
+        opening.value * opening.time_signal().largest(until)
+        for opening in vessel.openings
+        if opening.kind == "pressure" and opening.resistance is None
+    ]
+    falls = []
+    for outlet in expected_outlets(vessel, until):
+        area = opening_area(vessel.lattice.openings[outlet.number], vessel.lattice)
+        drop = max((abs(pressure - outlet.law.outside) for pressure in pressures), default=0.0)
+        falls.append((drop, area * (outlet.law.proximal + outlet.law.distal)))
+    return falls
 
 
 def _pressures(table: BloodTable, vessel: Vessel, until: float) -> tuple[float, float]:
     """Largest fall of pressure between openings in Pa, and how far these are apart in m."""
     pressures = []
     for points, opening in zip(vessel.lattice.openings, vessel.openings, strict=True):
-        if opening.kind == "pressure":
+        if opening.kind == "pressure" and opening.resistance is None:
             pressure = opening.value * opening.time_signal().largest(until)
             check_pressure(table, pressure, f"blood.openings {opening.name}")
             pressures.append((pressure, points))
@@ -555,8 +580,14 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
     lines += on_surface_openings(table, vessel)
     lines += on_driving_forces(table, vessel, until)
     lines += _on_grid_reynolds(table, vessel, scales, until)
+    notes += on_flow_rates(table, vessel)
+    notes += [line for signal in signals if (line := signal.smoothness())]
+    starts, reacting = on_outlets(table, vessel, until)
+    notes += starts
+    lines += reacting
     with _naming_implausible_numbers(table, vessel):
         lines += check_expected(table, scales.falls)
+        lines += check_outlets(table, vessel, until)
     if mach > MOST_MACH:
         lines.append(
             f"the lattice Mach number is {mach:.2g} (recommended: below {MOST_MACH:g}); compressibility errors "

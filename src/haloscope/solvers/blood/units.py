@@ -50,6 +50,21 @@ class LatticeUnits:
         return self.density * self.velocity**2
 
     @property
+    def flow_rate(self) -> float:
+        """In m^3/s: volume flow rates."""
+        return self.velocity * self.spacing**2
+
+    @property
+    def resistance(self) -> float:
+        """In Pa s/m^3: resistances of vessels."""
+        return self.pressure / self.flow_rate
+
+    @property
+    def compliance(self) -> float:
+        """In m^3/Pa: compliances of vessels."""
+        return self.spacing**3 / self.pressure
+
+    @property
     def force(self) -> float:
         """In N."""
         return self.pressure * self.spacing**2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,43 +31,7 @@ from haloscope.solvers.flow.conditions import (
     Traction,
 )
 from haloscope.solvers.flow.equations.equations import UNKNOWNS, Equations, FlowEquations
-
-
-class Windkessel:
-    """Pressure behind an outlet as a function of the flow rate, over a step."""
-
-    # c of :class:`haloscope.solvers.flow.conditions.Resistance` is exact for a flow rate that is linear in
-    # time: with h = t/(distal * compliance) and E = exp(-h),
-    #
-    #     c(t) = E c_n + distal (Q_n ((1 - E)/h - E) + Q (1 - (1 - E)/h))
-
-    def __init__(self, law: Resistance) -> None:
-        self._law = law
-        # c in Pa and flow rate in m^3/s at the end of the last step.
-        self.held, self.flow = law.start, 0.0
-        # Pressure is offset + resistance Q at the level of this step, in Pa and Pa s/m^3.
-        self.resistance, self.offset = law.proximal + law.distal, law.outside
-
-    def _over(self, span: float) -> tuple[float, float]:
-        """Contribution of the past to c(span), and its derivative by Q."""
-        law = self._law
-        if law.compliance == 0.0:
-            return 0.0, law.distal
-        h = span / (law.distal * law.compliance)
-        fall = math.exp(-h)
-        mean = -math.expm1(-h) / h
-        return fall * self.held + law.distal * self.flow * (mean - fall), law.distal * (1 - mean)
-
-    def begin(self, span: float) -> None:
-        """Prepare the pressure at a time `span` in s after the end of the last step."""
-        past, factor = self._over(span)
-        self.offset = self._law.outside + past
-        self.resistance = self._law.proximal + factor
-
-    def end(self, time_step: float, flow: float) -> None:
-        """Take the flow rate at the end of a step."""
-        past, factor = self._over(time_step)
-        self.held, self.flow = past + factor * flow, flow
+from haloscope.solvers.windkessel import Windkessel
 
 
 class Outlet:

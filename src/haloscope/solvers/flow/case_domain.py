@@ -13,12 +13,12 @@ from haloscope.case.tables import (
     Coordinate,
     Count,
     Name,
-    NotNegative,
     Position,
     Positive,
     Table,
 )
 from haloscope.errors import counted
+from haloscope.solvers.windkessel import ResistanceTable
 
 _Ratio = Annotated[float, Field(ge=1.0, le=1000.0)]
 _Resolution = Annotated[int, Field(ge=4, le=10_000)]
@@ -135,31 +135,18 @@ class Moving(Table):
         return _with_rotation(self)
 
 
-class ResistanceTable(Table):
+class FlowResistanceTable(ResistanceTable):
     """Windkessel model of the vessels behind an outlet: p = outside + proximal Q + c.
 
     c is the pressure across the compliance and the distal resistance.
     """
 
-    proximal: NotNegative
-    """Proximal resistance in Pa s/m^3."""
-    distal: NotNegative = 0.0
-    """Distal resistance in Pa s/m^3."""
-    compliance: NotNegative = 0.0
-    """Compliance in m^3/Pa."""
-    outside: Coordinate = 0.0
-    """Outside pressure in Pa."""
     start: Coordinate = 0.0
     """c at the start, in Pa."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> ResistanceTable:
-        if self.start and not self.compliance:
-            raise CaseFault(
-                "it is the pressure of the compliance at the start, and the compliance is 0",
-                location=f"start = {self.start:g}",
-                remedy="set compliance",
-            )
+    def _consistent(self) -> FlowResistanceTable:
+        self.require_compliance(self.start)
         return self
 
 
@@ -181,7 +168,7 @@ class BoundaryTable(Table):
     traction: tuple[Quantity, Quantity, Quantity] | None = None
     """Outside stress along x, y, z in Pa (-p n for a pressure p): numbers or expressions of
     x, y, z, t."""
-    resistance: ResistanceTable | None = None
+    resistance: FlowResistanceTable | None = None
     """Outside pressure that rises with the outflow."""
     profile: Literal["developed", "uniform"] = "developed"
     """Profile of speed and flow_rate. developed: profile of a long straight pipe of this

@@ -19,6 +19,7 @@ from haloscope.solvers.flow.boundary_integrals import Opening
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.case_domain import BoundaryTable
 from haloscope.solvers.flow.equations.equations import UNKNOWNS, Vector
+from haloscope.solvers.windkessel import WindkesselLaw
 
 Floats = NDArray[np.float64]
 Profile = Callable[[Floats, float], Floats]
@@ -81,19 +82,9 @@ class Traction:
 
 
 @dataclass(frozen=True)
-class Resistance:
+class Resistance(WindkesselLaw):
     """An end behind which more vessels follow: the more flows out, the higher the pressure."""
 
-    # p = outside + proximal Q + c, and c falls off by distal * compliance dc/dt = distal Q - c:
-    # three elements of a Windkessel (I. E. Vignon-Clementel, C. A. Figueroa, K. E. Jansen, C. A.
-    # Taylor, Comput. Methods Appl. Mech. Eng. 195 (2006) 3776). Without a compliance c = distal Q.
-
-    # In Pa s/m^3.
-    proximal: float
-    distal: float = 0.0
-    compliance: float = 0.0  # In m^3/Pa
-    outside: float = 0.0  # In Pa
-    start: float = 0.0  # c at the start, in Pa
     # As for an outside pressure.
     straight: bool = False
     backflow: float = 0.0

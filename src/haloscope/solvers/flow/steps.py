@@ -15,7 +15,6 @@ from haloscope.device.interface import Array
 from haloscope.errors import SolutionError, counted
 from haloscope.numerics.krylov.block_rows import BlockRows
 from haloscope.regions import Region
-from haloscope.solvers.flow.boundary_equations import Windkessel
 from haloscope.solvers.flow.case import FlowTable
 from haloscope.solvers.flow.equations.equations import UNKNOWNS
 from haloscope.solvers.flow.equations.newton import NewtonHistory
@@ -29,6 +28,7 @@ from haloscope.solvers.flow.equations.time_steps import (
 )
 from haloscope.solvers.flow.system import System
 from haloscope.solvers.interface import Work
+from haloscope.solvers.windkessel import Windkessel
 
 FORMING = "form left and right sides"
 SOLVING = "GMRES"

@@ -28,6 +28,8 @@ class Opening:
     # multiplied by the number that :meth:`Fluid.drive` sets, 1 at first. None: the density is given
     # by that number, and flow is along the normal.
     velocity: Floats | None = None
+    # Oscillating velocities into the vessel of these points, (modes, points), which take the place of the given ones.
+    modes: NDArray[np.complex128] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class TiltedOpening:
     # What comes in with each link beyond what it throws back, (links,); it is multiplied by the number
     # that :meth:`Fluid.drive` sets. None: the density is given by that number.
     thrown: Floats | None = None
+    modes: NDArray[np.complex128] | None = None  # The same of oscillating flow, (modes, links)
 
 
 AnyOpening = Opening | TiltedOpening
@@ -72,8 +75,11 @@ class OpeningTables:
     `numbers`: opening of each of these points, (points,).
     """
 
-    def __init__(self, part: LatticePart, openings: Sequence[AnyOpening]) -> None:
-        self._openings = tuple(openings)
+    def __init__(
+        self, part: LatticePart, openings: Sequence[AnyOpening], *, reacting: bool = False
+    ) -> None:
+        self._openings, self._reacting = tuple(openings), reacting
+        self._bulk = part.bulk
         self._sources = np.ascontiguousarray(part.sources[:, part.bulk : part.owned])
         self.numbers = behind = -2 - self._sources.min(axis=0, initial=0)
         self._kinds = np.zeros(len(behind), np.uint8)
@@ -110,8 +116,20 @@ class OpeningTables:
             "links": self._links,
             "thrown": self._thrown.astype(dtype),
             "ends": self._normals.astype(dtype),
-            "passed": np.zeros(self._links.shape if self.tilted else 1),
+            "passed": np.zeros(self._passed_shape),
         }
+
+    @property
+    def _passed_shape(self) -> tuple[int, ...]:
+        if self.tilted:
+            return self._links.shape
+        return (max(1, len(self.numbers)),) if self._reacting else (1,)
+
+    def places_of(self, opening: int) -> NDArray[np.int64]:
+        """Where `passed` holds what passes an opening with a pressure: at its links or at its points."""
+        if isinstance(self._openings[opening], TiltedOpening):
+            return np.flatnonzero(self.links_of(opening))
+        return np.flatnonzero(self.numbers == opening)
 
     def links_of(self, opening: int) -> NDArray[np.bool_]:
         """Which of the kernel's links, (18, points), pass through a tilted opening."""
@@ -121,6 +139,18 @@ class OpeningTables:
     def complete(self) -> NDArray[np.bool_]:
         """Which points miss nothing that arrives, (points,): those at tilted openings."""
         return np.asarray(self._kinds == _TILTED)
+
+    def wave_of(self, opening: int) -> tuple[str, NDArray[np.complex128], NDArray[np.int64]] | None:
+        """Argument of the kernel that an opening's oscillating profiles go to, these, and places in it."""
+        one = self._openings[opening]
+        if one.modes is None:
+            return None
+        count = len(self.numbers)
+        if isinstance(one, TiltedOpening):
+            points = np.asarray(one.points, np.int64) - self._bulk
+            return "thrown", one.modes, (np.asarray(one.directions, np.int64) - 1) * count + points
+        places = one.axis * count + np.flatnonzero(self.numbers == opening)
+        return "prescribed", one.sign * one.modes, places
 
     def moments(
         self, arrived: Floats, drives: Floats, force: Floats, boundary_velocities: Floats

@@ -17,9 +17,9 @@
 
 // CELLS: there are cells; CONTRAST: two fluids; CARREAU: shear-thinning; SINGLE: real is float;
 // HALF: populations are kept in half precision, times SCALE; ROWS_ALONG: axis along which rows of points lie;
-// TILTED: there are openings askew to the axes.
+// TILTED: there are openings askew to the axes; REACTING: the pressure of openings follows the flow through them.
 CONSTANTS(TYPE(real), INT(CELLS), INT(CONTRAST), INT(CARREAU), INT(SINGLE), INT(HALF), INT(SCALE),
-          INT(ROWS_ALONG), INT(TILTED))
+          INT(ROWS_ALONG), INT(TILTED), INT(REACTING))
 
 typedef double CellReal;
 #if HALF
@@ -47,7 +47,8 @@ INLINE long address(int i, long p, int source, long stride) {
 // density or a factor of the velocities prescribed [3][count]. Kind 16: a point at an opening askew to the axes; of
 // what comes in along direction i, links [18][count] has the opening and 1 more, 0 elsewhere, and thrown [18][count]
 // what is added to what left, times the drive; ends [4][openings]: normals and whether a density is prescribed. What
-// leaves a link less what comes in goes to passed [18][count].
+// leaves a link less what comes in goes to passed [18][count]; with REACTING the volume that leaves a point of kind 8
+// to its place in the first row.
 KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, old), OUT(Stored, fresh), LONG(stride),
               VALUE(Physics, physics), IN(real, body), LONG(first), LONG(count), IN(int, sources),
               IN(unsigned char, kinds), IN(unsigned char, numbers), IN(real, prescribed),
@@ -92,6 +93,12 @@ KERNEL_BOUNDS(OPENINGS_BOUNDS, openings, IN(Stored, old), OUT(Stored, fresh), LO
 #else
     complete(kind & 3, kind & 4 ? -1 : 1, kind & 8, wanted, now, g, h);
     collide(physics, plus, minus, g, h, u);
+#endif
+#if REACTING
+    if (kind & 8) {
+      const real along = (kind & 3) == 0 ? u[0] : (kind & 3) == 1 ? u[1] : u[2];
+      passed[q] = kind & 4 ? (double)along : -(double)along;
+    }
 #endif
     UNROLLED for (int i = 0; i < Q; ++i)
       fresh[address(i, p, pushed && i ? sources[(i - 1) * count + q] : -1, stride)] = kept(h[i]);

@@ -20,6 +20,7 @@ from haloscope.solvers.blood.fluid.boundaries import (
     Opening,
     OpeningLinks,
     OpeningTables,
+    TiltedOpening,
     WallLinks,
     WallLinkTables,
     lanes_find_room,
@@ -39,6 +40,8 @@ from haloscope.solvers.blood.fluid.populations import (
     orders,
     pushed,
 )
+from haloscope.solvers.blood.fluid.reaction import ReactingOutlets, Reaction
+from haloscope.solvers.blood.fluid.waves import Waves
 from haloscope.solvers.carreau import Carreau
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "Opening", "WallLinks"]
@@ -95,12 +98,13 @@ def kernel_file(
     carreau: bool,
     rows: int = 0,
     tilted: bool = False,
+    reacting: bool = False,
     moving: bool | None = None,
 ) -> KernelFile:
     """The kernels of a fluid.
 
-    `contrast`: whether the fluid in cells is another; `rows`: axis along which rows of points lie;
-    `moving`: see :func:`haloscope.solvers.blood.fluid.boundaries.wall_constants`.
+    `contrast`: whether the fluid in cells is another; `reacting`: whether openings' pressures follow their flow;
+    `rows`, `moving`: axis along which rows of points lie; see :func:`boundaries.wall_constants`.
     """
     constants: dict[str, int | float | str] = {
         "real": "double" if real == "double" else "float",
@@ -112,6 +116,7 @@ def kernel_file(
         "SCALE": int(HALF_SCALE),
         "ROWS_ALONG": rows,
         "TILTED": int(tilted),
+        "REACTING": int(reacting),
     }
     if target.kind != "cpu":
         constants |= {**wall_constants(moving), **way.constants()}
@@ -121,8 +126,8 @@ def kernel_file(
 class Fluid:
     """Populations of a rank's points and the steps they take, in lattice units.
 
-    `collision`: ``trt`` (two relaxation times) or ``bgk`` (one); `wanted`: (owned,) flags of own
-    points that are to be taken with those beside ghosts; None: no more.
+    `collision`: ``trt`` (two relaxation times) or ``bgk``; `wanted`: (owned,) flags of own points that are to be
+    taken with those beside ghosts; `reactions`, `total`: openings that react; sum over ranks, None: there is one.
     """
 
     # `on_edge`: (owned,) which own points are taken before exchanges start.
@@ -147,6 +152,8 @@ class Fluid:
         carreau: Carreau | None = None,
         way: KernelVariant | None = None,
         wanted: NDArray[np.bool_] | None = None,
+        reactions: Sequence[Reaction] = (),
+        total: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
     ) -> None:
         self._device, self._part = device, part
         self._dtype = stored_type(real, "full")
@@ -191,13 +198,36 @@ class Fluid:
         self._list_slots()
         if wanted is not None:
             self.on_edge |= wanted
-        self._in_openings = OpeningTables(part, openings)
+        self._in_openings = OpeningTables(part, openings, reacting=bool(reactions))
         self._drive = device.from_host(np.ones(max(1, len(openings)), self._dtype))
         opening_arrays = self._in_openings.arrays(self._dtype)
         self._opening_tables = {
             name: device.from_host(table) for name, table in opening_arrays.items()
         }
         self._opening_links: dict[int, OpeningLinks] = {}
+        kernel_real = "double" if real == "double" else "float"
+        # Openings that react to the flow; None: there are none.
+        self.outlets: ReactingOutlets | None = None
+        if reactions:
+            tilted = [isinstance(openings[one.number], TiltedOpening) for one in reactions]
+            self.outlets = ReactingOutlets(
+                device,
+                kernel_real,
+                reactions,
+                [self._in_openings.places_of(one.number) for one in reactions],
+                tilted,
+                self._drive,
+                self._opening_tables["passed"],
+                total,
+            )
+        # Of openings whose profile changes over time, by their numbers.
+        self._waves: dict[int, Waves] = {}
+        for number in range(len(openings)):
+            wave = self._in_openings.wave_of(number)
+            if wave is not None:
+                name, profiles, at = wave
+                target = self._opening_tables[name]
+                self._waves[number] = Waves(device, kernel_real, profiles, at, target)
         self._corrections: list[dict[str, Any]] = []
         on_edge, size = self.on_edge[: part.bulk], stored.itemsize
         ordered = orders(device, part, on_edge, self._way, size, self.stride)
@@ -236,6 +266,7 @@ class Fluid:
                 carreau=carreau is not None,
                 rows=part.rows,
                 tilted=self._in_openings.tilted,
+                reacting=bool(reactions),
                 moving=None if self._sent_back is None else self._sent_back.moving,
             ).constants
         )
@@ -280,6 +311,8 @@ class Fluid:
         exchanges = () if self._exchanges is None else tuple(self._exchanges(turn))
         if self.owned > self.bulk:
             self._take_openings(step, turn, first)
+        if self.outlets is not None:
+            self.outlets.record_sums(step)
         self._take_bulk(step, turn, 0, on=on, region=first)
         for one in exchanges:
             if one.early:
@@ -301,6 +334,8 @@ class Fluid:
                 extent=(links["count"],),
                 block=_GPU_BLOCK,
             )
+        if self.outlets is not None:
+            self.outlets.record_laws(step)
 
     def _arguments(self, turn: Turn, part: str) -> dict[str, Any]:
         """Arguments of kernels that take some of the points through a step between two arrays."""
@@ -369,6 +404,10 @@ class Fluid:
     def drive(self, opening: int, number: float) -> None:
         """Set the factor of an opening's velocities, or its density."""
         self._drive[opening] = number
+
+    def set_waves(self, opening: int, amplitudes: NDArray[np.complex128]) -> None:
+        """Set the amplitudes, with their phases, of an opening's oscillating profiles."""
+        self._waves[opening].set(amplitudes)
 
     def passed(self, opening: int) -> Floats:
         """Mass that left less that which came in with each own link of a tilted opening in the last step."""

@@ -34,6 +34,7 @@ from haloscope.solvers.blood.fluid.boundaries import WallLinks
 from haloscope.solvers.blood.fluid.flow import solved_for_ones
 from haloscope.solvers.blood.fluid.lattice import OPPOSITE, VELOCITIES
 from haloscope.solvers.blood.remedies import ImplausibleNumber, refusal_with_cause
+from haloscope.solvers.blood.signals import SmoothTable
 from haloscope.solvers.blood.units import MICRO, LatticeUnits
 from haloscope.solvers.blood.vessels.cap_flow import CapRaster
 
@@ -101,6 +102,7 @@ def implausible_vessel(table: Vessels, surface: Surface | None = None) -> Implau
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Complexes = NDArray[np.complex128]
 _ENDS = {-1: "inlet", 1: "outlet"}
 _MOST_LISTED = 4
 # Of developed profiles, relative to what drives the flow.
@@ -113,7 +115,7 @@ class Vessel:
 
     lattice: Lattice  # Its points
     geometry: Surface | Shape  # What it was made of
-    # Tables of the case in the order of the lattice's openings.
+    # Tables of the case in the order of the lattice's openings, with mean velocities for flow rates.
     openings: tuple[keys.OpeningTable, ...]
 
     @property
@@ -151,7 +153,7 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
             raise refusal_with_cause([implausible], error) from None
         if isinstance(table.vessel, keys.SurfaceFile):
             _require_way_in(table, table.vessel, geometry)
-        return Vessel(lattice, geometry, table.openings)
+        return Vessel(lattice, geometry, _in_velocities(table.openings, lattice))
     lattice = voxelise(geometry, table.spacing, world=world, unit=MICROMETRE)
     tube = isinstance(table.vessel, keys.Tube)
     names = [
@@ -160,7 +162,8 @@ def open_vessel(table: BloodTable, world: World) -> Vessel:
         if side in geometry.open_sides
     ]
     matched = _match(table.openings, names)
-    return Vessel(lattice, geometry, tuple(matched[name] for name in names))
+    ordered = tuple(matched[name] for name in names)
+    return Vessel(lattice, geometry, _in_velocities(ordered, lattice))
 
 
 def _require_way_in(table: BloodTable, file: keys.SurfaceFile, surface: Surface) -> None:
@@ -268,6 +271,49 @@ def _asked(surface: Surface, opening: keys.OpeningTable) -> tuple[Surface, str |
 # Openings
 
 
+def opening_area(opening: AnyOpening, lattice: Lattice) -> float:
+    """Area in m^2; across an axis that of the points, a spacing squared each."""
+    if isinstance(opening, TiltedOpening):
+        return opening.size
+    return len(opening.numbers) * lattice.spacing**2
+
+
+def _in_velocities(
+    openings: tuple[keys.OpeningTable, ...], lattice: Lattice
+) -> tuple[keys.OpeningTable, ...]:
+    """Tables in which flow rates are mean velocities."""
+    result = []
+    for opening, points in zip(openings, lattice.openings, strict=True):
+        if opening.value_unit == "m/s":
+            result.append(opening)
+            continue
+        mean = 1.0
+        if opening.velocity_profile() is not None:
+            mean = mean_of(relative_velocities(opening, points, lattice), points, lattice)
+        if not mean:
+            raise InputError(
+                "the mean of the profile is 0, so no value gives a flow rate",
+                location=f"blood.openings {opening.name}.profile",
+                remedy='change the profile, or set value_unit = "m/s"',
+            )
+        velocity = opening.value / (opening_area(points, lattice) * mean)
+        result.append(opening.model_copy(update={"value": velocity, "value_unit": "m/s"}))
+    return tuple(result)
+
+
+def on_flow_rates(table: BloodTable, vessel: Vessel) -> list[str]:
+    """Lines on the mean velocities that flow rates of a case are."""
+    rates = {
+        opening.name: opening.value for opening in table.openings if opening.value_unit == "m3/s"
+    }
+    return [
+        f"{opening.name}: a flow rate of {rates[opening.name] * 1e12:.6g} nl/s is a mean velocity of "
+        f"{opening.value * 1e3:.6g} mm/s over {opening_area(points, vessel.lattice) / MICRO**2:.6g} um^2"
+        for opening, points in zip(vessel.openings, vessel.lattice.openings, strict=True)
+        if opening.name in rates
+    ]
+
+
 def link_weights(opening: TiltedOpening) -> Floats:
     """Population added to each link's by a velocity of 1 along the normal into the vessel, (links,)."""
     links = opening.links.astype(np.int64)
@@ -315,11 +361,52 @@ def opening_permeability(opening: AnyOpening, lattice: Lattice) -> float:
     return math.inf if values is None else float(values.mean()) * lattice.spacing**2
 
 
+def oscillating_profile(opening: AnyOpening, lattice: Lattice, rate: complex) -> Complexes:
+    """Velocities of developed flow that oscillates over their mean; `rate`: i omega/nu in 1/m^2.
+
+    Returns: complex, (points,) or (links,), as :func:`developed_profile`.
+    """
+    if isinstance(opening, TiltedOpening):
+        raster = _raster(opening, lattice)
+        values = raster.at(raster.solved(rate), _link_positions(opening, lattice))
+        flow = link_weights(opening) @ values
+        return np.asarray(values * (opening.size / lattice.spacing**2 / flow), np.complex128)
+    from scipy.sparse import coo_array, diags_array
+    from scipy.sparse.linalg import spsolve
+
+    near = _beside(opening, lattice)
+    count = len(near)
+    walls = (near < 0).sum(axis=1)
+    if not walls.any():
+        return np.ones(count, np.complex128)
+    point, column = np.nonzero(near >= 0)
+    beside = coo_array((-np.ones(len(point)), (point, near[point, column])), (count, count))
+    diagonal = 4.0 + walls + rate * lattice.spacing**2
+    solution = spsolve((beside + diags_array(diagonal)).tocsc(), np.ones(count, np.complex128))
+    return np.asarray(solution / solution.mean(), np.complex128)
+
+
 def _developed_flow(opening: OpeningPoints, lattice: Lattice) -> Floats | None:
     """Solution of -laplacian u = 1 at an opening's points, in spacings squared; None without walls.
 
     Walls lie halfway to missing neighbours, so that the flow fits a cross-section of any form.
     """
+    near = _beside(opening, lattice)
+    walls = (near < 0).sum(axis=1)
+    if not walls.any():
+        return None
+
+    def laplacian(values: Floats) -> Floats:
+        # Beyond a wall halfway between points stands the negative.
+        around = np.where(near >= 0, values[near], 0.0).sum(axis=1)
+        result: Floats = (4.0 + walls) * values - around
+        return result
+
+    return solved_for_ones(laplacian, len(near), _RESIDUAL)
+
+
+def _beside(opening: OpeningPoints, lattice: Lattice) -> NDArray[np.int64]:
+    """Numbers among an opening's points of the four beside each, (points, 4); -1: a wall lies halfway to it."""
     places = lattice.coordinates(opening.numbers)
     across = [axis for axis in range(3) if axis != opening.axis]
     count = len(places)
@@ -334,30 +421,36 @@ def _developed_flow(opening: OpeningPoints, lattice: Lattice) -> Floats | None:
         numbers = beside @ np.array([1, shape[0], shape[0] * shape[1]])
         at = np.minimum(np.searchsorted(opening.numbers, numbers), count - 1)
         near[:, column] = np.where(inside & (opening.numbers[at] == numbers), at, -1)
-    walls = (near < 0).sum(axis=1)
-    if not walls.any():
-        return None
+    return near
 
-    def laplacian(values: Floats) -> Floats:
-        # Beyond a wall halfway between points stands the negative.
-        around = np.where(near >= 0, values[near], 0.0).sum(axis=1)
-        result: Floats = (4.0 + walls) * values - around
-        return result
 
-    return solved_for_ones(laplacian, count, _RESIDUAL)
+def _modes(
+    table: keys.OpeningTable, points: AnyOpening, lattice: Lattice, viscosity: float
+) -> Complexes:
+    """Velocities over the signal's amplitudes of all Fourier modes, in m/s, (modes, points or links)."""
+    source = table.time_signal().source
+    assert isinstance(source, SmoothTable)
+    profiles = [developed_profile(points, lattice).astype(np.complex128)]
+    for k in range(1, len(source.amplitudes)):
+        rate = 2j * math.pi * k / source.period / viscosity
+        profiles.append(oscillating_profile(points, lattice, rate))
+    return table.value * np.array(profiles)
 
 
 def fluid_openings(
-    vessel: Vessel, part: LatticePart, units: LatticeUnits
+    vessel: Vessel, part: LatticePart, units: LatticeUnits, viscosity: float = math.nan
 ) -> list[FluidOpening | FluidTilted]:
-    """Openings as the fluid wants them, with velocities at a factor of 1."""
+    """Openings as the fluid wants them, with velocities at a factor of 1; `viscosity`: kinematic, in m^2/s."""
     lattice, openings = vessel.lattice, list[FluidOpening | FluidTilted]()
     for number, (points, table) in enumerate(zip(lattice.openings, vessel.openings, strict=True)):
         speeds: Floats | None = None
+        modes: Complexes | None = None
+        if table.profile == "womersley":
+            modes = _modes(table, points, lattice, viscosity) / units.velocity
         if table.kind == "velocity":
             speeds = relative_velocities(table, points, lattice) * table.value / units.velocity
         if isinstance(points, TiltedOpening):
-            openings.append(_tilted(number, points, part, speeds))
+            openings.append(_tilted(number, points, part, speeds, modes))
             continue
         if speeds is None:
             openings.append(FluidOpening(points.axis, -points.direction))
@@ -366,17 +459,24 @@ def fluid_openings(
         at = np.searchsorted(points.numbers, part.numbers[own])
         velocity = np.zeros((len(own), 3))
         velocity[:, points.axis] = -points.direction * speeds[at]
-        openings.append(FluidOpening(points.axis, -points.direction, velocity))
+        own_modes = None if modes is None else modes[:, at]
+        openings.append(FluidOpening(points.axis, -points.direction, velocity, own_modes))
     return openings
 
 
 def _tilted(
-    number: int, opening: TiltedOpening, part: LatticePart, speeds: Floats | None
+    number: int,
+    opening: TiltedOpening,
+    part: LatticePart,
+    speeds: Floats | None,
+    modes: Complexes | None,
 ) -> FluidTilted:
-    """Own links through an opening; `speeds`: into the vessel, (links,) in lattice units."""
+    """Own links through an opening; `speeds`, `modes`: into the vessel, (links,), (modes, links) in lattice units."""
     points, directions, at = own_links(number, opening, part)
-    thrown = None if speeds is None else (link_weights(opening) * speeds)[at]
-    return FluidTilted(opening.normal, points, directions, thrown)
+    weights = link_weights(opening)
+    thrown = None if speeds is None else (weights * speeds)[at]
+    own_modes = None if modes is None else (weights * modes)[:, at]
+    return FluidTilted(opening.normal, points, directions, thrown, own_modes)
 
 
 def own_links(number: int, opening: TiltedOpening, part: LatticePart) -> tuple[Integers, ...]:
@@ -400,7 +500,7 @@ def relative_velocities(table: keys.OpeningTable, points: AnyOpening, lattice: L
         if isinstance(points, TiltedOpening):
             return _scaled(points, np.ones(len(points.points)), 1.0, lattice)
         return np.ones(len(points.numbers))
-    if table.profile == "parabolic":
+    if table.profile in ("parabolic", "womersley"):
         return developed_profile(points, lattice)
     profile = table.velocity_profile()
     assert profile is not None
