@@ -368,7 +368,7 @@ def oscillating_profile(opening: AnyOpening, lattice: Lattice, rate: complex) ->
     """
     if isinstance(opening, TiltedOpening):
         raster = _raster(opening, lattice)
-        values = raster.at(raster.solved(rate), _link_positions(opening, lattice))
+        values = raster.at(raster.solved(rate), link_positions(opening, lattice))
         flow = link_weights(opening) @ values
         return np.asarray(values * (opening.size / lattice.spacing**2 / flow), np.complex128)
     from scipy.sparse import coo_array, diags_array
