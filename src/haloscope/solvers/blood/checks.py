@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from haloscope.solvers.blood.coupling.coupling import KERNELS
-from haloscope.solvers.blood.verification import flows, single_cells
+from haloscope.solvers.blood.verification import flows, laminar, single_cells
 from haloscope.solvers.blood.vessels.straight_vessels import pries_viscosity
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
@@ -300,6 +300,7 @@ CHECKS = (
         "J. R. Womersley, J. Physiol. 127 (1955) 553, between plates",
         pulsating_check,
     ),
+    *laminar.CHECKS,
     Check(
         "blood-open-channel",
         "flow from a velocity inlet to a pressure outlet",
