@@ -90,21 +90,22 @@ def kernel_file(
     storage: Storage,
     with_cells: bool,
     contrast: bool,
-    carreau: bool,
+    carreau: float | None,
     rows: int = 0,
     tilted: bool = False,
     moving: bool | None = None,
 ) -> KernelFile:
     """The kernels of a fluid.
 
-    `contrast`: whether the fluid in cells is another; `rows`: axis along which rows of points lie;
+    `contrast`: whether the fluid in cells is another; `carreau`: exponent a of a law; `rows`: axis along which rows of points lie;
     `moving`: see :func:`haloscope.solvers.blood.fluid.boundaries.wall_constants`.
     """
     constants: dict[str, int | float | str] = {
         "real": "double" if real == "double" else "float",
         "CELLS": int(with_cells),
         "CONTRAST": int(contrast),
-        "CARREAU": int(carreau),
+        "CARREAU": int(carreau is not None),
+        "YASUDA": 2.0 if carreau is None else carreau,
         "SINGLE": int(real == "single"),
         "HALF": int(storage == "half"),
         "SCALE": int(HALF_SCALE),
@@ -226,7 +227,7 @@ class Fluid:
                 storage=storage,
                 with_cells=with_cells,
                 contrast=inside_tau is not None,
-                carreau=carreau is not None,
+                carreau=None if carreau is None else carreau.a,
                 rows=part.rows,
                 tilted=self._in_openings.tilted,
                 moving=None if self._sent_back is None else self._sent_back.moving,

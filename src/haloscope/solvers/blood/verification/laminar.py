@@ -1,4 +1,4 @@
-"""Checks of laminar flows of plasma: a pulsating tube."""
+"""Checks of laminar flows without cells: a pulsating tube, and channels with viscosity that falls with shear."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import jv
 
 from haloscope.solvers.blood.outputs.wall_stress import WallStress
@@ -19,7 +20,9 @@ from haloscope.solvers.blood.verification.flows import (
     case_of,
     places_and_velocities,
     step_of,
+    to_steady_state,
 )
+from haloscope.solvers.carreau import Carreau
 from haloscope.solvers.verification import Check, Comparison, Solve, relative
 
 Floats = NDArray[np.float64]
@@ -29,6 +32,7 @@ _TAU = 0.7
 _THIN = 2
 """Points along an axis on which nothing changes."""
 _PHASES = 16
+_STEADY = 1e-9
 _PULSE_SPEED = 0.01
 """Of steady flow under the same gradient, on the lattice."""
 _SLOWEST = 5.783
@@ -179,7 +183,102 @@ def _exact_rings(exact: Womersley) -> list[complex]:
     return [complex(velocity) for velocity in exact.velocity(np.array(RINGS))]
 
 
+_MPA_S = 1e-3
+AT_REST, AT_HIGH_SHEAR = 0.056, 0.00345
+"""Viscosities of blood in Pa s (Y. I. Cho, K. R. Kensey, Biorheology 28 (1991) 241)."""
+THINNING = {"Carreau": (3.313, 0.3568, 2.0), "Carreau-Yasuda": (1.902, 0.22, 1.25)}
+"""Time in s, n and a of two fits to the same measurements."""
+_GRADIENTS = (100.0, 1000.0, 10000.0)
+HALF_WIDTH = 1e-3
+"""Of the channel in m."""
+_ACROSS, _THINNED_TAU, _CHANNEL_SPEED = 32, 0.8, 0.05
+"""Points across, relaxation time at the least viscosity, and the largest velocity on the lattice."""
+_NODES = 400
+_PROFILE_WITHIN = 0.005
+
+
+def law_of(name: str) -> Carreau:
+    """One of the fits, in Pa s and s."""
+    return Carreau(AT_REST, AT_HIGH_SHEAR, *THINNING[name])
+
+
+def thinned_channel(law: Carreau, gradient: float) -> tuple[float, float]:
+    """Largest and mean velocity in m/s between plates, from the stress at each height."""
+    # With y from the middle mu(g) g = G y. By parts, u_max is the integral of h - y over g, and h times
+    # the mean half of that of h^2 - y^2: y follows from g, and only g at the wall needs a root.
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    fastest = brentq(
+        lambda g: float(law.viscosity(np.array(g))) * g - gradient * HALF_WIDTH,
+        0.0,
+        gradient * HALF_WIDTH / law.at_high_shear,
+        xtol=1e-300,
+        rtol=1e-14,
+    )
+    rate = fastest * (nodes + 1) / 2
+    y = law.viscosity(rate) * rate / gradient
+    share = weights / 2 * fastest
+    peak = float((share * (HALF_WIDTH - y)).sum())
+    mean = float((share * (HALF_WIDTH**2 - y**2)).sum()) / (2 * HALF_WIDTH)
+    return peak, mean
+
+
+def measured_channel(name: str, gradient: float, points: int, solve: Solve) -> tuple[float, float]:
+    """The same of a run with so many points across."""
+    spacing = 2 * HALF_WIDTH / points
+    # Nothing but the viscosity acts in steady flow between plates: the density sets the time step.
+    fastest = thinned_channel(law_of(name), gradient)[0]
+    step = _CHANNEL_SPEED * spacing / fastest
+    density = step * AT_HIGH_SHEAR / spacing**2 * 3 / (_THINNED_TAU - 0.5)
+    time, exponent, a = THINNING[name]
+    case = case_of(
+        spacing / MICRO,
+        to_steady_state(20 * points, _STEADY),
+        relaxation_time=_THINNED_TAU,
+        channel={
+            "size_um": [_THIN * spacing / MICRO, 2 * HALF_WIDTH / MICRO, _THIN * spacing / MICRO],
+            "periodic": ["x", "z"],
+        },
+        pressure_gradient_pa_m=[gradient, 0.0, 0.0],
+        carreau={
+            "zero_shear_mpa_s": AT_REST / _MPA_S,
+            "infinite_shear_mpa_s": AT_HIGH_SHEAR / _MPA_S,
+            "time_s": time,
+            "exponent": exponent,
+            "a": a,
+        },
+    )
+    case["blood"] |= {"viscosity_mpa_s": AT_HIGH_SHEAR / _MPA_S, "density_kg_m3": density}
+    x, u = places_and_velocities(solve(case))
+    away = np.abs(x[:, 1] - HALF_WIDTH) / spacing
+    near, next_to = (float(u[np.abs(away - n) < 0.25, 0].mean()) for n in (0.5, 1.5))
+    # A parabola through the four points in the middle.
+    return near + (near - next_to) / 8, float(u[:, 0].mean())
+
+
+def thinning_check(solve: Solve) -> dict[str, Comparison]:
+    """Largest velocity, and how blunt the profile is, with both laws at three gradients."""
+    comparisons: dict[str, Comparison] = {}
+    for name in THINNING:
+        for gradient in _GRADIENTS:
+            peak, mean = measured_channel(name, gradient, _ACROSS, solve)
+            true, true_mean = thinned_channel(law_of(name), gradient)
+            row = f"{name}, {gradient:g} Pa/m"
+            comparisons |= {
+                f"largest velocity in m/s, {row}": relative(peak, true, _PROFILE_WITHIN),
+                f"largest over mean velocity, {row}": relative(
+                    peak / mean, true / true_mean, _PROFILE_WITHIN
+                ),
+            }
+    return comparisons
+
+
 CHECKS = (
+    Check(
+        "blood-shear-thinning",
+        "flow between plates 2 mm apart with the laws of Carreau and of Carreau and Yasuda, 32 points across",
+        "exact: the stress is linear, so that the law alone gives the shear rate at each height",
+        thinning_check,
+    ),
     Check(
         "blood-womersley",
         "flow in a round tube under a pulsating pressure gradient, 16 points in a radius, Womersley numbers 3 and 8",
