@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from haloscope.checks.verify import solve_with
+from haloscope.mesh.surfaces.surfaces import check
 from haloscope.run.state import Silent
 from haloscope.solvers.blood.fluid.lattice import VELOCITIES, WEIGHTS
 from haloscope.solvers.blood.outputs.wall_stress import viscous_stress
@@ -104,3 +105,24 @@ def test_wall_stress_takes_the_viscosity_of_the_law(a):
         populations[i] = -3 * WEIGHTS[i] * time * c[0] * c[1] * rate
     stress = viscous_stress(populations, np.zeros((3, 3)), 1.0, law)
     assert stress[3] == pytest.approx(law.viscosity(rate) * rate, rel=1e-9)
+
+
+def test_friction_in_bends_is_white_s():
+    values = [laminar.friction_in_bend(dean) for dean in (5.0, 20.0, 50.0, 100.0, 200.0)]
+    assert values == pytest.approx([1.0, 1.035, 1.246, 1.530, 1.943], abs=6e-4)
+
+
+def test_the_surface_of_a_bend_is_half_of_a_torus_with_the_ends_across_it():
+    surface = laminar.bend(2.0)
+    checked = check(surface)
+    assert checked.oriented
+    assert not checked.leaks
+    corners = surface.points[surface.triangles]
+    a, b, c = np.moveaxis(corners, 1, 0)
+    volume = float((a * np.cross(b, c)).sum()) / 6
+    # Pappus: the area of the circle times the way of its centre.
+    assert volume == pytest.approx(math.pi * 2.0**2 * math.pi * 6.0, rel=2e-3)
+
+
+def test_a_bend_that_flows_slowly_is_as_a_straight_tube():
+    assert laminar.bend_friction(5.0, 4, solve) == pytest.approx(1.0, abs=0.15)

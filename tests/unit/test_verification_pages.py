@@ -89,6 +89,7 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = SimpleNamespace(hematocrit=1.0, missing=0, passed=1.0, flow=1.0)
     monkeypatch.setattr(blood.flows, "measure_fed_tube", lambda *args: fed)
     monkeypatch.setattr(blood.flows, "tilted_tube_errors", lambda *args: (1.0, 1.0))
+    monkeypatch.setattr(blood.laminar, "bend_friction", lambda *args: 1.0)
 
 
 def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:

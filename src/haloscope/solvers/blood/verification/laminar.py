@@ -1,9 +1,10 @@
-"""Checks of laminar flows without cells: a pulsating tube, and channels with viscosity that falls with shear."""
+"""Checks of flows without cells: a pulsating tube, channels with shear thinning, and a bend."""
 
 from __future__ import annotations
 
 import cmath
 import math
+import tempfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import jv
 
+from haloscope.mesh.files.meshio_files import MICROMETRE
+from haloscope.mesh.surfaces.surface_files import write_stl
+from haloscope.mesh.surfaces.surfaces import Surface, make_surface
 from haloscope.solvers.blood.outputs.wall_stress import WallStress
 from haloscope.solvers.blood.units import MICRO
 from haloscope.solvers.blood.verification.flows import (
@@ -272,7 +276,108 @@ def thinning_check(solve: Solve) -> dict[str, Comparison]:
     return comparisons
 
 
+_SIDES, _RINGS = 48, 96
+"""Of the bend's surface: sides of its outline, and pieces along it."""
+_CURVATURE, _TURN = 3.0, math.pi
+"""Radius of the centreline over that of the tube, and the angle from end to end."""
+_DEVELOPED = (math.pi / 2, 5 * math.pi / 6)
+"""Between which angles the fall of the pressure is taken."""
+_BEND_POINTS = 8
+_UNCURVED = 5.0
+"""A Dean number at which a bend flows as a straight tube does."""
+_DEAN = (20.0, 30.0)
+_BEND_SPEED, _CHANGE = 0.025, 1e-6
+_NEAR_WHITE = 0.15
+
+
+def friction_in_bend(dean: float) -> float:
+    """Friction of long, gently curved pipes over that of straight ones at Re sqrt(d/(2 R_c)).
+
+    C. M. White, Proc. R. Soc. Lond. A 123 (1929) 645.
+    """
+    if dean <= 11.6:
+        return 1.0
+    return 1 / (1 - (1 - (11.6 / dean) ** 0.45) ** (1 / 0.45))
+
+
+def bend(radius: float) -> Surface:
+    """A tube around the z axis in the plane z = 0, from the x axis on; radius in m."""
+    around = np.arange(_SIDES) * 2 * math.pi / _SIDES
+    along = np.linspace(0.0, _TURN, _RINGS + 1)[:, None]
+    # The outline has the area of the circle.
+    outer = radius * math.sqrt(2 * math.pi / _SIDES / math.sin(2 * math.pi / _SIDES))
+    away = _CURVATURE * radius + outer * np.cos(around)
+    height = np.broadcast_to(outer * np.sin(around), (_RINGS + 1, _SIDES))
+    rings = np.stack([away * np.cos(along), away * np.sin(along), height], axis=2)
+    a, b = rings[:-1], rings[1:]
+    a_next, b_next = np.roll(a, -1, axis=1), np.roll(b, -1, axis=1)
+    triangles = [np.stack(corners, axis=2) for corners in ((a, b, b_next), (a, b_next, a_next))]
+    wall = [triangle.reshape(-1, 3, 3) for triangle in triangles]
+    ends = []
+    for ring, order in ((rings[0], (0, 1, 2)), (rings[-1], (0, 2, 1))):
+        middle = np.broadcast_to(ring.mean(axis=0), ring.shape)
+        ends.append(np.stack([middle, ring, np.roll(ring, -1, axis=0)], axis=1)[:, order])
+    groups = np.repeat([0, 1, 2], [2 * _RINGS * _SIDES, _SIDES, _SIDES])
+    corners = np.concatenate([*wall, *ends])
+    return make_surface(corners, groups, ("wall", "inlet", "outlet"), unit=MICROMETRE)
+
+
+def bend_friction(dean: float, points: int, solve: Solve) -> float:
+    """Fall of the pressure along the bend over that in a straight tube; `points`: in a radius."""
+    spacing, radius = WIDTH / 2 / points, WIDTH / 2 * MICRO
+    reynolds = dean * math.sqrt(_CURVATURE)
+    tau = 0.5 + 3 * _BEND_SPEED * 2 * points / reynolds
+    mean = _BEND_SPEED * spacing * MICRO / step_of(spacing, tau)
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/bend.stl"
+        write_stl(file, bend(radius))
+        case = case_of(
+            spacing,
+            to_steady_state(20 * points, _CHANGE),
+            relaxation_time=tau,
+            surface={"file": file, "scale_um": 1 / MICRO},
+            walls={"kind": "interpolated"},
+            openings=[
+                {"name": "inlet", "kind": "velocity", "value": mean},
+                {"name": "outlet", "kind": "pressure", "value": 0.0},
+            ],
+        )
+        simulation = solve(case)
+        x, _ = places_and_velocities(simulation)
+        pressure = simulation.solver.relative("p")
+    angle = np.arctan2(x[:, 1], x[:, 0])
+    low, high = _DEVELOPED
+    within = (angle > low) & (angle < high)
+    fall = -np.polyfit(angle[within] * _CURVATURE * radius, pressure[within], 1)[0]
+    return float(fall / (8 * VISCOSITY * mean / radius**2))
+
+
+def bend_check(solve: Solve) -> dict[str, Comparison]:
+    """Friction over that of a bend that flows slowly, which has the same wall in steps."""
+    slow = bend_friction(_UNCURVED, _BEND_POINTS, solve)
+    ratios = [bend_friction(dean, _BEND_POINTS, solve) / slow for dean in _DEAN]
+    published = [friction_in_bend(dean) for dean in _DEAN]
+    rise = published[1] - published[0]
+    return {
+        **{
+            f"friction over that at Dean number {_UNCURVED:g}, Dean number {dean:g}": Comparison(
+                ratio, true, _NEAR_WHITE
+            )
+            for dean, ratio, true in zip(_DEAN, ratios, published, strict=True)
+        },
+        # More than nothing.
+        "rise between the two": relative(ratios[1] - ratios[0], rise, 1.0),
+    }
+
+
 CHECKS = (
+    Check(
+        "blood-bend",
+        "friction in a bend of 180 degrees, three radii from its axis: a trend, for the reference is of longer bends",
+        "C. M. White, Proc. R. Soc. Lond. A 123 (1929) 645: long, gently curved pipes",
+        bend_check,
+        slow=True,
+    ),
     Check(
         "blood-shear-thinning",
         "flow between plates 2 mm apart with the laws of Carreau and of Carreau and Yasuda, 32 points across",
