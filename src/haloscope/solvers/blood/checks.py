@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from haloscope.solvers.blood.coupling.coupling import KERNELS
-from haloscope.solvers.blood.verification import flows, laminar, single_cells
+from haloscope.solvers.blood.verification import flows, laminar, motions, single_cells
 from haloscope.solvers.blood.vessels.straight_vessels import pries_viscosity
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
@@ -377,6 +377,7 @@ CHECKS = (
         tank_treading_check,
         slow=True,
     ),
+    *motions.CHECKS,
     *(
         Check(
             f"blood-viscosity-{diameter}um",

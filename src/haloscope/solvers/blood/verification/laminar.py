@@ -297,7 +297,7 @@ def friction_in_bend(dean: float) -> float:
     """
     if dean <= 11.6:
         return 1.0
-    return 1 / (1 - (1 - (11.6 / dean) ** 0.45) ** (1 / 0.45))
+    return float(1 / (1 - (1 - (11.6 / dean) ** 0.45) ** (1 / 0.45)))
 
 
 def bend(radius: float) -> Surface:
