@@ -24,7 +24,7 @@ from haloscope.solvers.verification import Check, Comparison
 
 CHECKS = all_checks()
 # Checks for GPUs whose first result is still to be stored: the page says so.
-AWAITED = {"blood-jeffery-4"}
+AWAITED = {"blood-jeffery-4", "blood-capillary", "blood-cell-free-layer"}
 QUICK_AMONG_QUICK = ("blood-channel", "cavity-2d-ra1e3", "flow-newton", "maxwell-layer")
 
 
@@ -93,6 +93,12 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blood.flows, "tilted_tube_errors", lambda *args: (1.0, 1.0))
     monkeypatch.setattr(blood.laminar, "bend_friction", lambda *args: 1.0)
     monkeypatch.setattr(blood.motions, "orbit", lambda *args: SimpleNamespace(period=1.0, speeds=1))
+    state = blood.motions.State(rolling=0.5, roundness=0.5)
+    monkeypatch.setattr(blood.motions, "sheared_state", lambda *args: state)
+    passed = blood.motions.Passage(speed=1.0, beside=0.0, hollow=0.5)
+    monkeypatch.setattr(blood.motions, "passage", lambda *args: passed)
+    layer = blood.motions.Layer(thickness=1.0, hematocrit=0.3)
+    monkeypatch.setattr(blood.motions, "free_layer", lambda *args: layer)
 
 
 def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:
