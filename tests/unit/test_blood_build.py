@@ -61,7 +61,7 @@ def _key(source: Path, constants: Constants) -> tuple[str, str]:
     "table",
     [
         {**_CHANNEL, "collision": "bgk", "precision": "single"},
-        {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
+        {**_CHANNEL, "carreau": {"a": 1.25}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
         {"tube": {**_TUBE["tube"], "axis": "z"}, "openings": _OPENINGS},
         {**_TUBE, "openings": [_OSCILLATING, _OPENINGS[1]], "precision": "single"},
@@ -175,7 +175,7 @@ class _Unfilled(BloodSolver):
     "table",
     [
         {**_CHANNEL, "collision": "bgk", "precision": "single", "storage": "half"},
-        {**_CHANNEL, "carreau": {}, "walls": {"kind": "interpolated"}},
+        {**_CHANNEL, "carreau": {"a": 1.25}, "walls": {"kind": "interpolated"}},
         {**_CHANNEL, "walls": {"velocity_m_s": {"y_high": [1e-3, 0.0, 0.0]}}},
         {**_TUBE, "openings": _OPENINGS, "walls": {"kind": "interpolated"}, "cells": [_CELL]},
         {**_TUBE, "openings": [_OSCILLATING, {**_OPENINGS[1], "split": 1.0}]},

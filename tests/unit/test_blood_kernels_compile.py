@@ -78,6 +78,7 @@ TABLE = np.zeros([n + 4 for n in reversed(SHAPE)], np.int32)
         ("double", "full", KernelVariant(buffers=2, pushing=True), None),
         ("single", "full", fastest_way(4), None),
         ("single", "full", fastest_way(4, 2), Carreau(0.3, 0.1, 9, 0.5)),
+        ("double", "full", KernelVariant(), Carreau(0.3, 0.1, 9, 0.5, 1.25)),
         ("single", "half", KernelVariant(buffers=2), None),
         ("single", "half", fastest_way(2, 2), None),
     ],

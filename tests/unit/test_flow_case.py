@@ -62,6 +62,10 @@ def checked(**changes) -> FlowCase:
     ("setting", "parts"),
     [
         ("flow.fluid.viscosty=1", ["flow.fluid.viscosty: unknown key", "did you mean viscosity?"]),
+        (
+            "flow.fluid.carreau={at_high_shear=0.1, time=1.0, exponent=0.5, a=1.25}",
+            ["flow.fluid.carreau.a: unknown key", "at_high_shear, exponent, time"],
+        ),
         ("flow.fluid.density=-1.0", ["flow.fluid.density = -1.0", "or equal to 1e-30"]),
         (
             "flow.boundaries.outlet='open'",

@@ -23,6 +23,8 @@ from haloscope.solvers.maxwell import checks as maxwell
 from haloscope.solvers.verification import Check, Comparison
 
 CHECKS = all_checks()
+# Checks for GPUs whose first result is still to be stored: the page says so.
+AWAITED = {"blood-jeffery-4", "blood-capillary", "blood-cell-free-layer"}
 QUICK_AMONG_QUICK = ("blood-channel", "cavity-2d-ra1e3", "flow-newton", "maxwell-layer")
 
 
@@ -42,8 +44,8 @@ def test_theory_page_has_the_stored_results(tables: ModuleType, solver: str) -> 
 def test_stored_results_are_of_all_checks_and_no_others() -> None:
     runs = stored_results()["runs"]
     missing = "run: haloscope verify NAME --json >verify.json; python docs/generate_verification.py verify.json"
-    assert sorted(runs) == sorted(CHECKS), missing
-    for name in CHECKS:
+    assert sorted(runs) == sorted(CHECKS.keys() - AWAITED), missing
+    for name in runs:
         check = CHECKS[name]
         assert (runs[name]["claim"], runs[name]["slow"]) == (check.about, check.slow), name
         rows = generator().comparisons_of(stored_results(), name)
@@ -89,6 +91,14 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     fed = SimpleNamespace(hematocrit=1.0, missing=0, passed=1.0, flow=1.0)
     monkeypatch.setattr(blood.flows, "measure_fed_tube", lambda *args: fed)
     monkeypatch.setattr(blood.flows, "tilted_tube_errors", lambda *args: (1.0, 1.0))
+    monkeypatch.setattr(blood.laminar, "bend_friction", lambda *args: 1.0)
+    monkeypatch.setattr(blood.motions, "orbit", lambda *args: SimpleNamespace(period=1.0, speeds=1))
+    state = blood.motions.State(rolling=0.5, roundness=0.5)
+    monkeypatch.setattr(blood.motions, "sheared_state", lambda *args: state)
+    passed = blood.motions.Passage(speed=1.0, beside=0.0, hollow=0.5)
+    monkeypatch.setattr(blood.motions, "passage", lambda *args: passed)
+    layer = blood.motions.Layer(thickness=1.0, hematocrit=0.3)
+    monkeypatch.setattr(blood.motions, "free_layer", lambda *args: layer)
 
 
 def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:
@@ -104,7 +114,9 @@ def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:
     return check.run
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if CHECKS[name].slow])
+@pytest.mark.parametrize(
+    "name", [name for name in CHECKS if CHECKS[name].slow and name not in AWAITED]
+)
 def test_references_and_tolerances_of_slow_checks_are_the_stored_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

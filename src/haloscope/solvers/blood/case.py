@@ -237,7 +237,7 @@ class Initial(Table):
 
 
 class CarreauTable(Table):
-    """Viscosity that falls with the shear rate: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^2)^((n-1)/2)."""
+    """Viscosity that falls with the shear rate: mu_inf + (mu_0 - mu_inf)(1 + (lambda g)^a)^((n-1)/a)."""
 
     zero_shear_mpa_s: Positive = 56.0
     """mu_0 in mPa s."""
@@ -247,6 +247,8 @@ class CarreauTable(Table):
     """lambda in s."""
     exponent: Annotated[float, Field(gt=0.0, le=1.0)] = 0.3568
     """n."""
+    a: Annotated[float, Field(ge=0.2, le=4.0)] = 2.0
+    """Yasuda's exponent; 2: the law of Carreau."""
 
     @model_validator(mode="after")
     def _thinning(self) -> CarreauTable:
@@ -267,6 +269,7 @@ class CarreauTable(Table):
             self.infinite_shear_mpa_s * factor,
             self.time_s / units.time_step,
             self.exponent,
+            self.a,
         )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from haloscope.solvers.blood.coupling.coupling import KERNELS
-from haloscope.solvers.blood.verification import flows, openings, single_cells
+from haloscope.solvers.blood.verification import flows, laminar, motions, openings, single_cells
 from haloscope.solvers.blood.vessels.straight_vessels import pries_viscosity
 from haloscope.solvers.verification import Check, Comparison, Solve, below, device_of, relative
 
@@ -358,6 +358,7 @@ CHECKS = (
         "J. R. Womersley, J. Physiol. 127 (1955) 553, between plates",
         pulsating_check,
     ),
+    *laminar.CHECKS,
     Check(
         "blood-open-channel",
         "flow from a velocity inlet to a pressure outlet",
@@ -459,6 +460,7 @@ CHECKS = (
         tank_treading_check,
         slow=True,
     ),
+    *motions.CHECKS,
     *(
         Check(
             f"blood-viscosity-{diameter}um",

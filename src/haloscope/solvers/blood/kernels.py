@@ -76,7 +76,7 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
                 storage=table.storage,
                 with_cells=bool(table.cells),
                 contrast=table.inside_tau is not None,
-                carreau=table.carreau is not None,
+                carreau=None if table.carreau is None else table.carreau.a,
                 rows=rows,
                 tilted=tilted,
                 reacting=reacts,

@@ -15,10 +15,10 @@
 // constants CELLS and CONTRAST say so, in double precision (`CellReal`), as cells have theirs. `Stored` is
 // the type in which populations are kept. In place `old` and `fresh` are the same array.
 
-// CELLS: there are cells; CONTRAST: two fluids; CARREAU: shear-thinning; SINGLE: real is float;
+// CELLS: there are cells; CONTRAST: two fluids; CARREAU: shear-thinning, with Yasuda's exponent YASUDA; SINGLE: real is float;
 // HALF: populations are kept in half precision, times SCALE; ROWS_ALONG: axis along which rows of points lie;
 // TILTED: there are openings askew to the axes; REACTING: the pressure of openings follows the flow through them.
-CONSTANTS(TYPE(real), INT(CELLS), INT(CONTRAST), INT(CARREAU), INT(SINGLE), INT(HALF), INT(SCALE),
+CONSTANTS(TYPE(real), INT(CELLS), INT(CONTRAST), INT(CARREAU), REAL(YASUDA), INT(SINGLE), INT(HALF), INT(SCALE),
           INT(ROWS_ALONG), INT(TILTED), INT(REACTING))
 
 typedef double CellReal;

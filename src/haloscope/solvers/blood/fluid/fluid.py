@@ -95,7 +95,7 @@ def kernel_file(
     storage: Storage,
     with_cells: bool,
     contrast: bool,
-    carreau: bool,
+    carreau: float | None,
     rows: int = 0,
     tilted: bool = False,
     reacting: bool = False,
@@ -103,14 +103,15 @@ def kernel_file(
 ) -> KernelFile:
     """The kernels of a fluid.
 
-    `contrast`: whether the fluid in cells is another; `reacting`: whether openings' pressures follow their flow;
-    `rows`, `moving`: axis along which rows of points lie; see :func:`boundaries.wall_constants`.
+    `contrast`: whether the fluid in cells is another; `carreau`: exponent a of a law; `reacting`: whether openings'
+    pressures follow their flow; `rows`, `moving`: axis along which rows lie; see :func:`boundaries.wall_constants`.
     """
     constants: dict[str, int | float | str] = {
         "real": "double" if real == "double" else "float",
         "CELLS": int(with_cells),
         "CONTRAST": int(contrast),
-        "CARREAU": int(carreau),
+        "CARREAU": int(carreau is not None),
+        "YASUDA": 2.0 if carreau is None else carreau,
         "SINGLE": int(real == "single"),
         "HALF": int(storage == "half"),
         "SCALE": int(HALF_SCALE),
@@ -263,7 +264,7 @@ class Fluid:
                 storage=storage,
                 with_cells=with_cells,
                 contrast=inside_tau is not None,
-                carreau=carreau is not None,
+                carreau=None if carreau is None else carreau.a,
                 rows=part.rows,
                 tilted=self._in_openings.tilted,
                 reacting=bool(reactions),

@@ -74,7 +74,14 @@ INLINE V moments(V h_0, const V *s, const V *d, V *j) {
 }
 
 #if CARREAU
-// tau of the Carreau law nu = nu_inf + (nu_0 - nu_inf) (1 + (lambda rate)^2)^((n - 1)/2), where the
+// The square of lambda times the rate, to the power a/2.
+template <typename V>
+INLINE V to_half_of(V square) {
+  if constexpr (YASUDA == 2) return square;
+  return raised(square, (real)YASUDA / 2);
+}
+
+// tau of the law nu = nu_inf + (nu_0 - nu_inf) (1 + (lambda rate)^a)^((n - 1)/a), a = YASUDA, where the
 // shear rate is itself K / tau: Newton's method on tau, which starts at the largest value.
 // K = 3/(2 rho) sqrt(2 Pi : Pi) with Pi the second moment of what deviates from equilibrium.
 template <typename V>
@@ -94,11 +101,11 @@ INLINE V carreau_tau(const Physics &k, const V *s, V delta, const V *u, const V 
                    (real)2 * (pi[3] * pi[3] + pi[4] * pi[4] + pi[5] * pi[5]);
   const V K2 = (real)4.5 * square / (rho * rho) * (k.lambda * k.lambda);
   V tau = all<V>((real)3 * k.nu_0 + (real)0.5);
-  const real power = (k.n - 1) / 2, range = 3 * (k.nu_0 - k.nu_inf), low = 3 * k.nu_inf + (real)0.5;
+  const real a = YASUDA, power = (k.n - 1) / a, range = 3 * (k.nu_0 - k.nu_inf), low = 3 * k.nu_inf + (real)0.5;
   for (int turn = 0; turn < 6; ++turn) {
-    const V x = K2 / (tau * tau), base = x + (real)1;
+    const V x = to_half_of<V>(K2 / (tau * tau)), base = x + (real)1;
     const V thin = range * raised(base, power);
-    const V slope = (real)1 + (real)2 * power * thin * x / (base * tau);
+    const V slope = (real)1 + a * power * thin * x / (base * tau);
     tau = tau - (tau - low - thin) / slope;
   }
   return tau;

@@ -72,9 +72,9 @@ def _carreau_time(law: Carreau, pi: Floats, density: Floats) -> Floats:
     span = 3 * (law.at_rest - law.at_high_shear)
     tau = np.full(len(density), 3 * law.at_rest + 0.5)
     for _ in range(_TURNS):
-        x = reduced / tau**2
-        thin = span * law.thinning(x)
-        slope = 1 + 2 * law.power * thin * x / ((1 + x) * tau)
+        square = reduced / tau**2
+        x, thin = law.raised(square), span * law.thinning(square)
+        slope = 1 + law.a * law.power * thin * x / ((1 + x) * tau)
         tau = tau - (tau - 3 * law.at_high_shear - 0.5 - thin) / slope
     return tau
 
