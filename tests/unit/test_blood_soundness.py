@@ -470,6 +470,7 @@ def test_viscosity_at_rest_counts():
         ({"bending_modulus_j": 1e-12}, "red-cell: bending_modulus_j = 1e-12 is unusual"),
         ({"area_modulus_un_m": 1e6}, "red-cell: area_modulus_un_m = 1e+06 uN/m is far above"),
         ({"volume_modulus_pa": 2e8}, "red-cell: volume_modulus_pa = 2e+08 Pa is far above"),
+        ({"stretch": {"force_pn": 2e4}}, "red-cell: stretch.force_pn = 20000 is far above"),
         ({"shape": "sphere", "radius_um": 1.01}, "red-cell: a cell is only 4.04 spacings across"),
         (
             {"hematocrit": 0.0},

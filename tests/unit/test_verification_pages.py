@@ -86,6 +86,8 @@ def _without_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "volume_at_rest", lambda resolution: 1.0)
     monkeypatch.setattr(cells, "red_cell_in_shear", lambda: capsule)
     monkeypatch.setattr(cells, "turning", lambda *args: turning)
+    monkeypatch.setattr(cells, "stretched_cell", lambda force: {})
+    monkeypatch.setattr(cells, "diameters_of", lambda simulation: (1.0, 1.0))
     tube = SimpleNamespace(viscosity=1.0, discharged=0.3, drift=0.0)
     monkeypatch.setattr(blood.flows, "measure", lambda *args: tube)
     fed = SimpleNamespace(hematocrit=1.0, missing=0, passed=1.0, flow=1.0)

@@ -579,6 +579,7 @@ class BloodSolver(Solver):
     def advice(self) -> str:
         """Change of the case to try when the solution breaks."""
         stiff = [modulus for kind in self._table.cells for modulus in too_stiff(kind)]
+        stiff += ["stretch.force_pn" for kind in self._table.cells if kind.stretch is not None][:1]
         softer = f"{' and '.join(stiff)}, " if stiff else ""
         step = (
             "blood.time_step_us"

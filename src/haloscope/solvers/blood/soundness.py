@@ -80,6 +80,8 @@ _MOST_CAPILLARY = 5.0
 _MOST_GRID_REYNOLDS, _MOST_GRID_REYNOLDS_IN, _UNSTABLE = 9.0, 3.0, 18.0
 # Times at which signals are looked at.
 _LOOKED_AT = 101
+# Pull in pN: a red cell at 3000 pN is three times as long as at rest.
+_MOST_PULL = 1e3
 # Delay of the viscous tension over the time in which the flow strains a cell by 1.
 _MOST_LATE = 0.1
 
@@ -367,6 +369,11 @@ def _unlike_others(table: BloodTable, kind: CellsTable) -> list[str]:
                     f"{_key(kind)}: {name} = {value:g} is unusual for a red cell (usual: {least:g} to "
                     f"{most:g}); check the unit"
                 )
+    if kind.stretch is not None and kind.stretch.force_pn > _MOST_PULL:
+        lines.append(
+            f"{_key(kind)}: stretch.force_pn = {kind.stretch.force_pn:g} is far above what cells bear (red cells: up "
+            f"to 200 pN), and the membrane may break; check the unit"
+        )
     across = spacings_across(table, kind)
     crowd = kind.hematocrit and kind.shape == "biconcave"
     if crowd and across < 15:
@@ -570,6 +577,7 @@ def report(table: BloodTable, vessel: Vessel, scales: Scales, until: float = 0.0
         lines += viscous
         lines += _unlike_others(table, kind)
     signals = [table.drive_signal(), *(opening.time_signal() for opening in vessel.openings)]
+    signals += [kind.stretch.time_signal() for kind in table.cells if kind.stretch is not None]
     lines += [line for signal in signals if (line := signal.in_milliseconds(until))]
     if table.profile is not None and until and table.profile.start * units.time_step > until:
         lines.append(
