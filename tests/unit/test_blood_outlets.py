@@ -20,6 +20,7 @@ from haloscope.exchange.ranks.world import World
 from haloscope.run import Simulation
 from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.fluid.reaction import ReactingOutlets, Reaction
+from haloscope.solvers.blood.fluid_with_cells import MANY
 from haloscope.solvers.blood.outlets import FILE, lattice_compliance
 from haloscope.solvers.blood.solver import BloodSolver
 from haloscope.solvers.blood.units import LatticeUnits
@@ -216,6 +217,8 @@ def test_what_comes_in_is_shared_by_the_resistances_at_the_start():
     mean = numbers["flow_inlet"] * (1 / 3e14) / (1 / 3e14 + 1 / 6e14)
     assert numbers["outlet_compliance_pressure_outlet-1"] == pytest.approx(2e14 * mean, rel=1e-9)
     assert numbers["outlet_compliance_pressure_outlet-2"] == pytest.approx(0.25)
+    derived = {number.name: number.value for number in solver.derived()}
+    assert derived["expected pressure at outlet-1"] == pytest.approx(3e14 * mean, rel=1e-9)
     starts = [line for line in solver.notices if "starts at" in line]
     assert "times a mean flow of" in starts[0]
     assert "as the case says" in starts[1]
@@ -353,3 +356,4 @@ def test_steps_need_no_host_once_the_pressure_has_come_up():
     solver.advance(101)
     assert solver._drive.steady
     assert solver.flow.capturable
+    assert solver._undisturbed(solver.step + 50) == MANY

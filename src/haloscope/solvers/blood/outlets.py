@@ -30,8 +30,8 @@ FILE = "outlets.csv"
 _ROWS = "rows of outlets"
 # Of the compliance of the lattice's own fluid: compliances of outlets below are drowned by it.
 _LEAST_COMPLIANCE = 20.0
-# Of a period, or of the run: the longest time in which the fluid's own compliance fills.
-_LONGEST_FILLING = 0.05
+# Of a period, and of a run: the longest time in which the fluid's own compliance fills.
+_OF_PERIOD, _OF_RUN = 0.05, 0.2
 
 
 @dataclass(frozen=True)
@@ -166,12 +166,13 @@ def on_outlets(table: BloodTable, vessel: Vessel, until: float) -> tuple[list[st
     filling = resistance * own
     periods = [opening.period_s for opening in vessel.openings if opening.period_s is not None]
     span = min(periods, default=until)
-    if span and filling > _LONGEST_FILLING * span:
+    longest = (_OF_PERIOD if periods else _OF_RUN) * span
+    if span and filling > longest:
         whole = "period of the signal" if periods else "run"
         lines.append(
             f"blood.openings.resistance: the compressible fluid of the lattice fills in {filling:.3g} s, and the "
             f"{whole} takes {span:.3g} s, so flow and pressure at outlets lag (recommended: at most "
-            f"{_LONGEST_FILLING * span:.3g} s); {lower}"
+            f"{longest:.3g} s); {lower}"
         )
     return notes, lines
 

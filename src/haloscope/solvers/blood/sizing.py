@@ -16,6 +16,7 @@ from haloscope.solvers.blood.case_vessels import Channel, SurfaceFile, Tube
 from haloscope.solvers.blood.cells.ownership import ROOM
 from haloscope.solvers.blood.compressibility import SOUND_CHANGE, density_change
 from haloscope.solvers.blood.coupling.repulsion_lists import MARGIN, NEAR_GROWTH
+from haloscope.solvers.blood.outlets import expected_outlets
 from haloscope.solvers.blood.remedies import refusal_with_cause
 from haloscope.solvers.blood.soundness import (
     MOST_FIRMNESS,
@@ -312,6 +313,14 @@ def derived_numbers(table: BloodTable, vessel: Vessel, scales: Scales) -> list[D
         numbers += [
             DerivedNumber(f"diameter of {opening.name}", diameter / MICRO, "um")
             for opening, diameter in zip(vessel.openings, _diameters(vessel), strict=True)
+        ]
+    signals = [opening.time_signal() for opening in vessel.openings]
+    # The mean of another signal depends on the length of the run.
+    if all(signal.steady or signal.period is not None for signal in signals):
+        numbers += [
+            DerivedNumber(f"expected pressure at {outlet.table.name}", outlet.pressure, "Pa")
+            for outlet in expected_outlets(vessel)
+            if outlet.mean
         ]
     return [*numbers, *_expected(table, scales, width)]
 
