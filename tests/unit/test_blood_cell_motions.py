@@ -45,7 +45,7 @@ def test_orbits_are_extrapolated_to_no_spacing_and_no_walls(monkeypatch):
         return SimpleNamespace(period=exact.period * disturbed, speeds=exact.speeds * disturbed)
 
     monkeypatch.setattr(motions, "orbit", orbit)
-    one = motions.Spheroid(2.0, 0.02, (5.0, 8.0), 4.0, 0.2, 2.0)
+    one = motions.Spheroid(2.0, 0.02, (5.0, 8.0), 4.0, 6.0, 2.0, 0.2, 0.03)
     rows = list(motions.jeffery_check(one, None).values())
     for row in rows[:2]:
         assert row.value == pytest.approx(row.reference, rel=1e-3)
