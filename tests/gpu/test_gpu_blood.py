@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,52 @@ _CASES: dict[str, dict[str, Any]] = {
         ],
         "seed": 3,
     },
+    # A bend whose ends are askew to the axes: fed, with cells that leave and an outlet that reacts.
+    "bend": {
+        "surface": {
+            "file": str(Path(__file__).parents[1] / "unit" / "bend-face-ids-um.vtp"),
+            "scale_um": 1.0,
+        },
+        "openings": [
+            {"name": "2", "kind": "velocity", "value": 0.1, "feeds": True},
+            {
+                "name": "3",
+                "kind": "pressure",
+                "resistance": {"proximal": 1e12, "distal": 2e12, "compliance": 1e-18},
+            },
+        ],
+        "cells": [
+            {**_STIFF, "hematocrit": 0.15, "shear_modulus_un_m": 3e3, "bending_modulus_j": 1e-16}
+        ],
+        "seed": 4,
+    },
+    "oscillating": {
+        "relaxation_time": 0.9,
+        "tube": {"radius_um": 6.0, "length_um": 20.0, "periodic": False},
+        "walls": {"kind": "interpolated"},
+        "openings": [
+            {
+                "name": "inlet",
+                "kind": "velocity",
+                "value": 5e-12,
+                "value_unit": "m3/s",
+                "profile": "womersley",
+                "signal": "1 + 0.5*sin(2*pi*t/2e-5)",
+                "period_s": 2e-5,
+            },
+            {"name": "outlet", "kind": "pressure", "split": 1.0},
+        ],
+    },
+    "pulled": {
+        "channel": {"size_um": [16.0, 14.0, 12.0], "periodic": ["x", "y", "z"]},
+        "cells": [
+            {
+                "vertices": 162,
+                "stretch": {"force_pn": 80.0, "signal": "min(1, t/1e-5)"},
+                "placed": [{"position_um": [8.0, 7.0, 6.0]}],
+            }
+        ],
+    },
     # Membranes of both take more shared memory than a kernel has unasked.
     "large cells": {
         "pressure_gradient_pa_m": [2.0e7, 0.0, 1.0e7],
@@ -87,6 +134,7 @@ _CASES: dict[str, dict[str, Any]] = {
     },
 }
 _STEPS = {"fluid": 101, "suspension": 90, "open tube": 175, "large cells": 30}
+_STEPS |= {"bend": 150, "oscillating": 101, "pulled": 60}
 
 
 def _simulation(device: Any, name: str, **more: Any) -> Any:
