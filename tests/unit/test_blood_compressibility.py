@@ -49,7 +49,7 @@ def _report(case: BloodCase) -> list[str]:
     return soundness.report(case.blood, vessel, soundness.scales(case.blood, vessel))
 
 
-@pytest.mark.parametrize(("walls", "balance"), [("interpolated", 2e-3), ("halfway", 1e-4)])
+@pytest.mark.parametrize(("walls", "balance"), [("interpolated", 1e-3), ("halfway", 1e-4)])
 def test_density_falls_as_estimated_and_masses_balance_where_volumes_do_not(walls, balance):
     solver = _solver(_case(walls=walls))
     (line,) = solver.notices
@@ -71,7 +71,10 @@ def test_density_falls_as_estimated_and_masses_balance_where_volumes_do_not(wall
     density = DensityRange(numbers["density_low"], numbers["density_high"])
     assert density.growth == pytest.approx(volume - 1, rel=0.1)
     lines = solver.headline(numbers)
-    assert any(text.startswith("mass flow into the vessel in ug/s: inlet 8.") for text in lines)
+    inlet = "8.608" if walls == "halfway" else "8.595"
+    assert any(
+        text.startswith(f"mass flow into the vessel in ug/s: inlet {inlet}") for text in lines
+    )
     assert any(text.startswith("density 1 to 1.05") for text in lines)
     (notice,) = solver.finish(None, {}).notices
     assert "flow and pressure are off by up to 5" in notice

@@ -190,16 +190,18 @@ class OpeningLinks:
     @classmethod
     def of(cls, part: LatticePart, opening: int, on_edge: NDArray[np.bool_]) -> OpeningLinks:
         """Links of an opening; `on_edge`: own points that may have ghosts as neighbours, (owned,)."""
-        tags, sources = part.openings, part.sources.astype(np.int64)
+        tags = part.openings
         own = np.flatnonzero(tags[: part.owned] == opening)
-        row, column = np.nonzero(sources[:, own] >= 0)
-        out = np.stack([own[column], row + 1, sources[row, own[column]]])
+        sources = part.sources[:, own].astype(np.int64)
+        row, column = np.nonzero(sources >= 0)
+        out = np.stack([own[column], row + 1, sources[row, column]])
         out = out[:, tags[out[2]] < 0]
         # The other way: to own points from own ones, and from those of other ranks.
         back = out[:, out[2] < part.owned]
         edge = np.flatnonzero(on_edge & (tags[: part.owned] < 0))
-        row, column = np.nonzero(sources[:, edge] >= part.owned)
-        beside = np.stack([edge[column], row + 1, sources[row, edge[column]]])
+        sources = part.sources[:, edge].astype(np.int64)
+        row, column = np.nonzero(sources >= part.owned)
+        beside = np.stack([edge[column], row + 1, sources[row, column]])
         beside = beside[:, tags[beside[2]] == opening]
         into = np.stack([back[2], OPPOSITE[back[1]], back[0]])
         columns = np.concatenate([out, into, beside], axis=1)
