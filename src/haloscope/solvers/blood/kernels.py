@@ -21,7 +21,7 @@ from haloscope.solvers.blood.coupling import coupling, inside, repulsion
 from haloscope.solvers.blood.coupling.coupling import LEAST_HALO, Coupling, OwnBox
 from haloscope.solvers.blood.filling import packing
 from haloscope.solvers.blood.filling.filling import mesh_of
-from haloscope.solvers.blood.fluid import fluid, reaction, waves
+from haloscope.solvers.blood.fluid import boundaries, fluid, reaction
 from haloscope.solvers.blood.fluid.fluid import Fluid
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, whole_part
 from haloscope.solvers.blood.fluid.populations import possible_ways
@@ -59,7 +59,7 @@ def _fluid_files(table: BloodTable, target: Target) -> Iterator[KernelFile]:
     if not table.cells:
         axes = range(_DIMENSIONS) if on_cores else (0, 2) if True in ends else (0,)
     if any(opening.profile == "womersley" for opening in table.openings):
-        yield waves.kernel_file("double" if table.precision == "double" else "float")
+        yield boundaries.wave_kernel_file("double" if table.precision == "double" else "float")
     # The periodic flows before inlets have no openings.
     react = any(opening.reacts for opening in table.openings)
     if react:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from haloscope.device.declarations import Constants
 from haloscope.device.interface import Array, Device, Launch
+from haloscope.device.targets import KernelFile
 from haloscope.mesh.lattice.lattice_parts import LatticePart
 from haloscope.solvers.blood.fluid.lattice import DIRECTIONS, OPPOSITE, VELOCITIES, WEIGHTS
 
@@ -227,6 +229,54 @@ def replaced_by_correction(
     # A wall through a point: the fluid rests there, so that as much left to the wall as the other way.
     lost = a < _LEAST_DIGITS * rounding
     return np.where(lost, left, (after - b * other - c) / np.where(lost, 1.0, a))
+
+
+_WAVES = Path(__file__).with_name("waves.cpp")
+
+
+def wave_kernel_file(real: str) -> KernelFile:
+    """The kernel that adds oscillating profiles up; `real`: type of the fluid."""
+    return KernelFile(_WAVES, {"real": real})
+
+
+class Waves:
+    """Velocities of an opening whose profile changes over time: a sum of oscillating profiles.
+
+    `profiles`: (modes, points or links); `places`: of these in `target`.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        real: str,
+        profiles: NDArray[np.complex128],
+        places: NDArray[np.integer[Any]],
+        target: Array,
+    ) -> None:
+        self._device = device
+        modes, count = profiles.shape
+        parts = np.stack([profiles.real, profiles.imag], axis=1)
+        self._amplitudes = device.zeros((2 * modes,), np.float64)
+        file = wave_kernel_file(real)
+        self._launch = None
+        if count:
+            self._launch = device.kernel(file.source, "add_waves", file.constants).bind(
+                profiles=device.from_host(np.ascontiguousarray(parts).ravel()),
+                amplitudes=self._amplitudes,
+                modes=modes,
+                count=count,
+                places=device.from_host(places.astype(np.int32)),
+                target=target,
+                extent=(count,),
+                block=_BLOCK,
+            )
+
+    def set(self, amplitudes: NDArray[np.complex128]) -> None:
+        """Set the velocities of the next step: with amplitudes (modes,) that hold the phases."""
+        if self._launch is not None:
+            parts = np.stack([amplitudes.real, amplitudes.imag], axis=1).ravel()
+            self._amplitudes[...] = self._device.from_host(np.ascontiguousarray(parts))
+            self._launch()
 
 
 def link_tables(part: LatticePart, walls: WallLinks, stride: int) -> list[tuple[NDArray[Any], ...]]:

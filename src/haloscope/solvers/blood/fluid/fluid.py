@@ -23,6 +23,7 @@ from haloscope.solvers.blood.fluid.boundaries import (
     TiltedOpening,
     WallLinks,
     WallLinkTables,
+    Waves,
     lanes_find_room,
     link_tables,
     replaced_by_correction,
@@ -41,7 +42,6 @@ from haloscope.solvers.blood.fluid.populations import (
     pushed,
 )
 from haloscope.solvers.blood.fluid.reaction import ReactingOutlets, Reaction
-from haloscope.solvers.blood.fluid.waves import Waves
 from haloscope.solvers.carreau import Carreau
 
 __all__ = ["EXACT_MAGIC", "SOURCE", "Fluid", "Opening", "WallLinks"]
