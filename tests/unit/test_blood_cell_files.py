@@ -186,6 +186,17 @@ def _pinched() -> Surface:
     return make_surface(both, np.zeros(len(both)), ("two",))
 
 
+def _pinched_twice() -> Surface:
+    """Two spheres that touch in two vertices: as many edges and triangles as a sphere has for its vertices."""
+    corners = closed_surfaces.sphere(2).corners
+    place = np.array([0.5**0.5, 0.5**0.5, 0.0])
+    corners = np.where(
+        np.isclose(corners, place).all(axis=2)[..., None], (1.0, place[1], 0.0), corners
+    )
+    both = np.concatenate([corners, (corners * (-1.0, 1.0, 1.0) + (2.0, 0.0, 0.0))[:, ::-1]])
+    return make_surface(both, np.zeros(len(both)), ("two",))
+
+
 def _crossing() -> Surface:
     """A sphere of which one vertex is pushed out through the other side."""
     sphere = closed_surfaces.sphere(2)
@@ -216,6 +227,7 @@ _BAD: list[tuple[str, Callable[[], Surface], str]] = [
         "2 parts that do not touch",
     ),
     ("torus", _torus, "it has 1 handle$"),
+    ("pinched twice", _pinched_twice, "a vertex where two parts touch"),
     ("pinched", _pinched, "a vertex where two parts touch"),
     ("crossing", _crossing, "it crosses itself"),
     ("thin", _thin, "has the quality 0.0"),

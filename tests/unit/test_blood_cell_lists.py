@@ -152,6 +152,13 @@ def test_cells_without_room_are_left_out_and_counted(tmp_path):
     assert numbers["count"] == 3
 
 
+def test_a_cell_in_one_that_was_left_out_itself_stays(tmp_path):
+    # Discs of 2.6 um upon each other, 1.5 um apart.
+    path = _list(tmp_path, *(f"15 {y} 10 0 0 0" for y in (8.0, 9.5, 11.0, 12.5)))
+    simulation = _opened(_case(path, vertices=162))
+    assert np.allclose(_vertices(simulation).mean(axis=1)[:, 1], [8.0, 11.0])
+
+
 def test_cells_of_a_list_keep_off_placed_ones_and_off_other_lists(tmp_path):
     first = _list(tmp_path, "6 10 10 0 0 0", "15 10 10 0 0 0")
     second = tmp_path / "PLT.pos"

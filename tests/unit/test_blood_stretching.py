@@ -236,6 +236,18 @@ def test_a_ramp_pulls_more_and_more_and_restarts_to_the_bit(tmp_path):
     assert not np.array_equal(*(s.solver.suspension.table(0)[1] for s in (whole, other)))
 
 
+def test_a_run_goes_on_with_a_pull_and_without_one_in_the_same_table(tmp_path):
+    _run(_case(without="stretch"), 20, tmp_path)
+    _run(_case(), 40, tmp_path, restart=True)
+    pulled = _rows(tmp_path)
+    _run(_case(without="stretch"), 60, tmp_path, restart=True)
+    rows = _rows(tmp_path)
+    assert rows[: len(pulled)] == pulled
+    forces = [float(row["stretch_pn"]) for row in rows]
+    assert [int(row["step"]) for row in rows] == [0, 20, 40, 60]
+    assert np.isnan(forces).tolist() == [True, True, False, True]
+
+
 def test_the_summary_tells_force_and_diameters(tmp_path):
     _run(_case(), 60, tmp_path)
     numbers = json.loads((tmp_path / "summary.json").read_text())["cells"]["red-cell"]

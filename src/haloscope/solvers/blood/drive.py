@@ -111,15 +111,18 @@ class Tweezers:
     def __init__(self, table: BloodTable, suspension: Suspension | None) -> None:
         pulls = [] if suspension is None else suspension.pulls
         self._step_s = table.units.time_step
-        self._pulls = [
+        pairs = [
             (pull, kind.stretch.time_signal())
             for pull, kind in zip(pulls, table.cells, strict=suspension is not None)
             if pull is not None and kind.stretch is not None
         ]
+        for pull, signal in pairs:
+            pull.set(signal(0.0))
+        self._changing = [(pull, signal) for pull, signal in pairs if not signal.steady]
 
     def set(self, step: int) -> None:
         """Set the forces on cells where they are after a step."""
-        for pull, signal in self._pulls:
+        for pull, signal in self._changing:
             pull.set(signal(step * self._step_s))
 
 

@@ -139,6 +139,24 @@ NUMBERS = (
 )
 STRETCHED = ("stretch_pn", "axial_um", "transverse_um")
 """More of them where cells are pulled apart: the force, and diameters along and across it; NaN of other kinds."""
+
+
+def _header_of(names: Sequence[str]) -> str:
+    return ",".join(("step", "time_s", "kind", "number", *names))
+
+
+def _first_line(path: Path) -> str:
+    """First line of a table, as far as it may be a header; empty where it cannot be read."""
+    if not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as file:
+            return file.readline(_LONGEST_HEADER).decode("utf-8", "replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+_LONGEST_HEADER = 10_000
 _COMPONENTS = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
 
 
@@ -219,16 +237,19 @@ class CellOutputs:
     _rows: int = 0
     _begun: bool = False
     _saved: tuple[int, int] = (-1, 0)
+    _wide: bool = (
+        False  # Whether the table has columns of a part of the run in which cells were pulled
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the numbers of a cell."""
         stretched = any(local.kind.stretch for local in self.suspension.kinds)
-        return (*NUMBERS, *(STRETCHED if stretched else ()))
+        return (*NUMBERS, *(STRETCHED if stretched or self._wide else ()))
 
     @property
     def _header(self) -> str:
-        return ",".join(("step", "time_s", "kind", "number", *self.names))
+        return _header_of(self.names)
 
     def _diameters(self, kind: int, cells: OwnCells) -> Floats:
         """Columns :data:`STRETCHED` of own cells of a kind."""
@@ -338,12 +359,18 @@ class CellOutputs:
             self._saved = last, rows
 
     def resume(self, out: Path, step: int) -> str:
-        """Bring the table back to the step of a checkpoint; called after :meth:`restore`."""
+        """Bring the table back to the step of a checkpoint; called after :meth:`restore` by all ranks."""
+        path = out / TABLE
+        first = _first_line(path) if self.world.is_root else ""
+        wide = first == _header_of((*NUMBERS, *STRETCHED))
+        self._wide = bool(self.world.broadcast(np.array([wide]))[0])
         if not self.world.is_root:
             return ""
-        path = out / TABLE
-        rows, steps = rows_up_to(path, self._header, step)
-        self._begin(path, rows)
+        # Before cells were pulled the table had no columns of it.
+        narrow = _header_of(NUMBERS)
+        padding = "" if first != narrow or self._header == narrow else ",nan" * len(STRETCHED)
+        rows, steps = rows_up_to(path, narrow if padding else self._header, step)
+        self._begin(path, [row + padding for row in rows])
         self._last = steps[-1] if steps else -1
         last, wanted = self._saved
         there = bisect.bisect_right(steps, last)
