@@ -23,8 +23,6 @@ from haloscope.solvers.maxwell import checks as maxwell
 from haloscope.solvers.verification import Check, Comparison
 
 CHECKS = all_checks()
-# Checks for GPUs whose first result is still to be stored: the page says so.
-AWAITED = {"blood-jeffery-4", "blood-capillary", "blood-cell-free-layer"}
 QUICK_AMONG_QUICK = ("blood-channel", "cavity-2d-ra1e3", "flow-newton", "maxwell-layer")
 
 
@@ -44,7 +42,7 @@ def test_theory_page_has_the_stored_results(tables: ModuleType, solver: str) -> 
 def test_stored_results_are_of_all_checks_and_no_others() -> None:
     runs = stored_results()["runs"]
     missing = "run: haloscope verify NAME --json >verify.json; python docs/generate_verification.py verify.json"
-    assert sorted(runs) == sorted(CHECKS.keys() - AWAITED), missing
+    assert sorted(runs) == sorted(CHECKS), missing
     for name in runs:
         check = CHECKS[name]
         assert (runs[name]["claim"], runs[name]["slow"]) == (check.about, check.slow), name
@@ -116,9 +114,7 @@ def _run_of(check: Check) -> Callable[..., dict[str, Comparison]]:
     return check.run
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in CHECKS if CHECKS[name].slow and name not in AWAITED]
-)
+@pytest.mark.parametrize("name", [name for name in CHECKS if CHECKS[name].slow])
 def test_references_and_tolerances_of_slow_checks_are_the_stored_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -438,7 +438,7 @@ def free_layer_check(solve: Solve) -> dict[str, Comparison]:
 
 
 _FLAT = Spheroid(2.0, 0.02, (20 / 3, 25 / 3), 4.0, 6.0, 2.0, 0.2, 0.03)
-_FLATTER = Spheroid(4.0, 0.03, (10.0, 40 / 3), 20 / 3, 9.0, 1.5, 0.1, 0.15)
+_FLATTER = Spheroid(4.0, 0.03, (10.0, 40 / 3), 20 / 3, 9.0, 1.5, 0.1, 0.03)
 
 
 CHECKS = (
