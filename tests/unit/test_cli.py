@@ -538,7 +538,8 @@ def test_the_checks_are_listed_and_not_run(call, monkeypatch):
     assert code == 0
     rows = {line.split()[0]: line.split()[1] for line in out.splitlines()}
     known = all_checks().values()
-    assert rows == {check.name: "slow" if check.slow else "quick" for check in known}
+    kinds = {check.name: "slow" if check.slow else "quick" for check in known}
+    assert rows == kinds | {check.name: "gpu" for check in known if check.gpu_sized}
     assert call("verify", "--list", "cavity-order")[1].startswith("cavity-order ")
 
 

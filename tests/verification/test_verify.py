@@ -183,6 +183,11 @@ def test_checks_are_chosen_by_solver_and_by_name():
     assert slow
     assert [check.name for check in select([], slow=False)] == quick
     assert {check.name for check in select([], slow=True)} == set(_ALL)
+    on_cores = [check.name for check in select(["blood"], slow=True, on_gpu=False)]
+    assert "blood-capillary" not in on_cores
+    assert "blood-tank-treading" in on_cores
+    named = select(["blood-capillary"], slow=False, on_gpu=False)
+    assert [check.name for check in named] == ["blood-capillary"]
     own = [name for name in quick if name.startswith("cavity-")]
     assert [check.name for check in select(["cavity"], slow=False)] == own
     assert [check.name for check in select([slow[0], slow[0]], slow=False)] == [slow[0]]

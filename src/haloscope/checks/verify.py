@@ -20,6 +20,8 @@ from haloscope.solvers import registry
 from haloscope.solvers.verification import Check, Solve
 
 _MOST_STEPS = 10_000_000
+# Checks of a solver that a message lists.
+_MOST_NAMED = 20
 
 
 def all_checks() -> dict[str, Check]:
@@ -27,23 +29,33 @@ def all_checks() -> dict[str, Check]:
     return {check.name: check for name in registry.NAMES for check in registry.checks(name).CHECKS}
 
 
-def select(names: Sequence[str], *, slow: bool) -> list[Check]:
-    """Checks by solver or by name; without names those of all solvers."""
+def select(names: Sequence[str], *, slow: bool, on_gpu: bool = True) -> list[Check]:
+    """Checks by solver or by name; without names those of all solvers.
+
+    `slow`: also those that take long; `on_gpu`: of these also such as take hours on cores.
+    """
+
+    def is_meant(check: Check) -> bool:
+        return not check.slow or (slow and (on_gpu or not check.gpu_sized))
+
     known = all_checks()
     if not names:
-        return [check for check in known.values() if slow or not check.slow]
+        return [check for check in known.values() if is_meant(check)]
     chosen: dict[str, Check] = {}
     for name in names:
         if name in known:
             chosen[name] = known[name]
         elif name in registry.NAMES:
             own = registry.checks(name).CHECKS
-            chosen.update({c.name: c for c in own if slow or not c.slow})
+            chosen.update({c.name: c for c in own if is_meant(c)})
         else:
             near = difflib.get_close_matches(name, [*registry.NAMES, *known], 1)
             solver = name.partition("-")[0]
-            # All checks of all solvers are more than a line holds.
+            # All checks are more than a line holds.
             checks = [check for check in known if check.startswith(f"{solver}-")]
+            checks[_MOST_NAMED:] = ["and others (haloscope verify --list)"] * (
+                len(checks) > _MOST_NAMED
+            )
             raise InputError(
                 f"{name!r} is not a solver or a check",
                 allowed=", ".join(
@@ -107,12 +119,14 @@ def verify(
     dict
         ``checks``: ``{"check: quantity": {value, reference, tolerance, ok, source}}``; ``runs``:
         ``{"check": {claim, slow, haloscope, device, seconds}}``, with the version of Haloscope;
-        ``ok``: whether all hold; ``seconds``.
+        ``left_out``: slow checks that were left out because they take hours on cores; ``ok``: whether all
+        hold; ``seconds``.
     """
     progress = progress or Silent()
     begun = time.perf_counter()
-    chosen = select(names, slow=slow)
-    device_name = open_device(device).name
+    opened = open_device(device)
+    chosen = select(names, slow=slow, on_gpu=opened.kind != "cpu")
+    device_name = opened.name
     results: dict[str, Any] = {}
     runs: dict[str, Any] = {}
     for check in chosen:
@@ -136,6 +150,7 @@ def verify(
     return {
         "checks": results,
         "runs": runs,
+        "left_out": [one.name for one in select(names, slow=slow) if one not in chosen],
         "ok": all(result["ok"] for result in results.values()),
         "seconds": time.perf_counter() - begun,
     }

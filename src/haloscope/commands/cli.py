@@ -127,7 +127,8 @@ def verify(
         chosen = select(names or [], slow=True)
         width = 2 + max(len(check.name) for check in chosen)
         for check in chosen:
-            print(f"{check.name:<{width}}{'slow' if check.slow else 'quick':<7}{check.about}")
+            effort = "gpu" if check.gpu_sized else "slow" if check.slow else "quick"
+            print(f"{check.name:<{width}}{effort:<7}{check.about}")
         return
 
     def show(check: Any, done: dict[str, Any]) -> None:
@@ -158,6 +159,11 @@ def verify(
         print(json.dumps(result))
     elif missed or not quiet:
         print(f"{len(result['checks']) - missed} of {len(result['checks'])} comparisons hold")
+        if result["left_out"]:
+            print(
+                f"left out, as they take hours on cores: {', '.join(result['left_out'])}; run them with --device "
+                "cuda, or by name"
+            )
     if missed:
         raise SystemExit(1)
 

@@ -42,6 +42,7 @@ class Check:
     source: str  # Where the reference comes from
     run: Callable[[Solve], dict[str, Comparison]]
     slow: bool = False  # Left out unless asked for by name or with all
+    gpu_sized: bool = False  # Hours on cores: with all only on a GPU
 
 
 def below(value: float, most: float) -> Comparison:

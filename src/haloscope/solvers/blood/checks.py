@@ -439,6 +439,7 @@ CHECKS = (
         _SHEAR["neo-hookean"],
         partial(capsules_check, "neo-hookean", None, _FINE, single_cells.WIDE, _DELTA),
         slow=True,
+        gpu_sized=True,
     ),
     Check(
         "blood-capsule-skalak",
@@ -446,6 +447,7 @@ CHECKS = (
         _SHEAR["skalak"],
         partial(capsules_check, "skalak", None, _FINE, single_cells.WIDE, _DELTA),
         slow=True,
+        gpu_sized=True,
     ),
     Check(
         "blood-capsule-viscous",
@@ -468,6 +470,7 @@ CHECKS = (
             "A. R. Pries, D. Neuhaus, P. Gaehtgens, Am. J. Physiol. 263 (1992) H1770",
             partial(viscosity_check, float(diameter), (0.2, 0.35)),
             slow=True,
+            gpu_sized=True,
         )
         for diameter in (10, 20)
     ),
@@ -477,5 +480,6 @@ CHECKS = (
         "conservation of cells and of volume",
         partial(feeding_check, 0.42),
         slow=True,
+        gpu_sized=True,
     ),
 )

@@ -449,6 +449,7 @@ CHECKS = (
             "G. B. Jeffery, Proc. R. Soc. Lond. A 102 (1922) 161",
             partial(jeffery_check, one),
             slow=True,
+            gpu_sized=one is _FLATTER,
         )
         for one in (_FLAT, _FLATTER)
     ),
@@ -465,6 +466,7 @@ CHECKS = (
         "trend only: D. A. Fedosov et al., Microcirculation 17 (2010) 615",
         free_layer_check,
         slow=True,
+        gpu_sized=True,
     ),
     Check(
         "blood-capillary",
@@ -472,5 +474,6 @@ CHECKS = (
         "own convergence; only croissants are stable at 1 to 3 mm/s: A. Guckenberger et al., arXiv:1711.06986",
         capillary_check,
         slow=True,
+        gpu_sized=True,
     ),
 )
