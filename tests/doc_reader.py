@@ -75,6 +75,8 @@ FOREIGN = {
     "mpiexec": "a program of the reader",
     "mpirun": "a program of the reader",
     "gmsh": "a mesh generator; the test writes its mesh",
+    "vmtksurfaceclipper": "VMTK",
+    "vmtksurfacecapper": "VMTK",
     "jupyter": "opens a browser",
     "sort": "reads a list of hosts",
     "mpicc": "a compiler",
@@ -89,6 +91,8 @@ NOT_RUN = {
     r"flow-pump": "Gmsh makes its mesh in minutes",
     r"--arch ": "NVRTC may be missing",
     r"haloscope import ": "a trace of another tool",
+    r"surface (vessel|mesh-complete)|run vessel": "a vessel of the reader",
+    r"run pulled": "a list of cells of the reader",
 }
 
 # Measurements that a page names and does not make.

@@ -8,6 +8,7 @@
 #define BLOCKS(b, n) for (long b = 0; b < (long)(n); b++)
 #define THREADS(i, n) for (int i = 0; i < (int)(n); i++)
 #define BARRIER() ((void)0)
+INLINE void __threadfence() {}
 #define DYNAMIC_SHARED(type, name) static type name[1 << 16]
 INLINE double fused(double a, double b, double c) { return std::fma(a, b, c); }
 INLINE float fused(float a, float b, float c) { return std::fmaf(a, b, c); }

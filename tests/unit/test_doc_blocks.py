@@ -56,6 +56,10 @@ NOT_PRINTED = {
     "an exchange of 3146 kB": "GPUs",
     "rank 1 (process 4711": "a rank that was killed",
     "region              visits": "times of one machine",
+    "-mended.stl": "a vessel of the reader",
+    "were lost at interpolated walls": "a vessel of the reader",
+    "6.0 8.0 8.0 90 0 0": "a list of the reader",
+    "2 of 3 cells placed": "a list of the reader",
 }
 
 

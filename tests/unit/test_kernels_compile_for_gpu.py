@@ -37,7 +37,9 @@ from haloscope.solvers.blood.case import BloodCase
 from haloscope.solvers.blood.coupling.coupling import KERNELS, Coupling, OwnBox
 from haloscope.solvers.blood.coupling.repulsion import Repulsion, RepulsionLaw, WallRepulsion
 from haloscope.solvers.blood.filling import packing
+from haloscope.solvers.blood.fluid import boundaries, reaction
 from haloscope.solvers.blood.kernels import manifest as files_of_blood
+from haloscope.solvers.blood.membranes import stretching
 from haloscope.solvers.blood.membranes.membranes import MembraneLaw, Membranes
 from haloscope.solvers.blood.membranes.meshes import sphere
 from haloscope.solvers.carreau import Carreau
@@ -245,6 +247,21 @@ def test_the_repulsion_of_cells_compiles(absent_gpu):
     assert {"repel_near", "repel_walls"} <= {name for _, name in absent_gpu.kernels}
 
 
+@pytest.mark.parametrize("real", ["double", "float"])
+def test_openings_that_react_or_oscillate_compile(absent_gpu, real):
+    for file, names in (
+        (reaction.kernel_file(real), ("sum_passed", "react")),
+        (boundaries.wave_kernel_file(real), ("add_waves",)),
+    ):
+        for name in names:
+            absent_gpu.kernel(file.source, name, file.constants)
+
+
+def test_the_pulling_of_cells_compiles(absent_gpu):
+    file = stretching.kernel_file()
+    absent_gpu.kernel(file.source, "pull_ends", file.constants)
+
+
 def test_the_packing_of_cells_compiles(absent_gpu):
     constants = {"NZ": packing.TABLE[0], "NR": packing.TABLE[1], "LANES": packing.LANES}
     for name in ("contacts", "walls"):
@@ -406,6 +423,9 @@ def test_no_kernel_file_is_left_out():
         "ceilings.cpp",
         "cell_rows.cpp",
         "shared_vertices.cpp",
+        "reaction.cpp",
+        "waves.cpp",
+        "stretching.cpp",
     }
     kernels = {path.name for path in _SOURCES.rglob("*.cpp") if "scope" not in path.parts}
     # For cores alone: set-up on the host, and sweeps that no GPU is asked to do.

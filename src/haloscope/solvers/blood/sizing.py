@@ -44,7 +44,7 @@ many again of viscous membranes."""
 # Of the vertices within reach that a plane like a membrane would have. Counted on the cells of
 # bench/blood_gpu.py: hematocrit 0.4, 642 vertices a cell, reach 1.4 um.
 _FACING = 0.22
-_TILES_A_VERTEX = 8
+_TILES_A_VERTEX = 12
 
 
 def bytes_a_point(*, with_cells: bool, repulsion: bool) -> int:
