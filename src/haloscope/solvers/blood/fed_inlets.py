@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +28,7 @@ Integers = NDArray[np.int64]
 _INLET_LANES = 256
 
 
-class _FedFromSection:
+class _FedFromSection(ABC):
     """Sets an opening's velocities by those of the points that stand for it in a segment."""
 
     def __init__(self, segment: Segment, source: FluidWithCells, vessel: FluidWithCells) -> None:
@@ -71,17 +73,17 @@ class _FedFromSection:
         self._launch()
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Of what :meth:`own_velocities` gives."""
-        raise NotImplementedError
 
+    @abstractmethod
     def own_velocities(self) -> Floats:
         """Values of the opening that are this rank's, 0 of others, on the host."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give(self, velocities: Floats) -> None:
         """Let the opening have the sum of what :meth:`own_velocities` of all ranks."""
-        raise NotImplementedError
 
 
 class FedInlet(_FedFromSection):
