@@ -135,7 +135,7 @@ _WANTED = 0.3
 
 
 def split_check(solve: Solve) -> dict[str, Comparison]:
-    """Flows through both daughters of a symmetric bifurcation: by resistances, and by a share that is given."""
+    """Flows through both daughters of a symmetric bifurcation: with resistances, and with a prescribed share."""
     vessels = openings.daughter_resistances(solve)
     mean = sum(vessels) / 2
     first, second = (share * mean for share in _BEHIND)

@@ -176,7 +176,7 @@ def at_no_spacing(resolutions: Sequence[float], values: Sequence[float]) -> floa
 def without_walls(value: float, boxes: Sequence[float], widening: float) -> float:
     """A value in the narrow box, times what the way from it to no walls does, from both boxes' values.
 
-    What walls and neighbours do to a cell goes with the third power of its size over their distance.
+    The effect of walls and neighbours on a cell grows with the third power of its size over their distance.
     """
     near, far = boxes
     return value * (far + (far - near) / (widening**3 - 1)) / near
